@@ -1,0 +1,72 @@
+"""The page: every stage of the compiler in order, by name, with the level whose law holds after it.
+
+    Python function --front end--> TILE --> LOOPS --> (threads --> device on a GPU) --> build
+
+A backend adds passes at the named slots and leaves the list at its `last_level`; the list is never copied.
+`run` is the only place where passes are called.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..backend.base import Backend, Pass
+from ..ir.context import PassContext
+from ..ir.tvm_api import PrimFunc
+from ..ir.verify import LOOPS, TILE, verify
+from ..knobs import knobs
+from ..passes.check_initialisation import check_initialisation
+from ..passes.check_program import check_program
+from ..passes.guard_bounds import guard_bounds
+from ..passes.lower_tile_ops import lower_tile_ops
+from ..passes.simplify import simplify
+
+
+@dataclass(frozen=True)
+class Stage:
+    name: str
+    level: str
+    run: Pass | None = None  # None: a slot, filled by the backend
+
+
+STAGES = (
+    # tiles
+    Stage("check_program", TILE, check_program),
+    Stage("check_initialisation", TILE, check_initialisation),
+    Stage("slot:tiles", TILE),
+    # tiles -> loops
+    Stage("lower_tile_ops", LOOPS, lower_tile_ops),
+    Stage("slot:loops", LOOPS),
+    Stage("guard_bounds", LOOPS, guard_bounds),
+    Stage("simplify", LOOPS, simplify),
+    Stage("slot:last", LOOPS),
+)
+
+
+def stages_for(backend: Backend) -> Iterator[Stage]:
+    """The list with the backend's passes in its slots."""
+    for stage in STAGES:
+        if stage.run is not None:
+            yield stage
+        else:
+            for name, run in backend.slots.get(stage.name.removeprefix("slot:"), ()):
+                yield Stage(name, stage.level, run)
+
+
+def run(func: PrimFunc, backend: Backend, ctx: PassContext, seconds: dict[str, float] | None = None) -> Iterator[tuple[Stage, PrimFunc]]:
+    """Run the stages one by one; yields each stage with the program after it."""
+    dump, check = knobs.dump, knobs.verify
+    for stage in stages_for(backend):
+        assert stage.run is not None
+        start = time.perf_counter()
+        func = stage.run(func, ctx)
+        if seconds is not None:
+            seconds[stage.name] = time.perf_counter() - start
+        if check:
+            verify(func, stage.level, stage.name)
+        if stage.name in dump or "all" in dump:
+            print(f"// ---- after {stage.name}\n{func.script()}", file=sys.stderr)
+        yield stage, func

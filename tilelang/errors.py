@@ -1,0 +1,141 @@
+"""Errors and warnings shown to users: the message, the user's line with a caret, the values, the remedy.
+
+In: a message and, where known, a `Location`. Out: exception classes that are also the builtin exception
+a Python programmer expects (`TileValueError` is a `ValueError`, ...). Standard library only.
+"""
+
+from __future__ import annotations
+
+import linecache
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Location:
+    """A range in a user's source file. Lines and columns count from 1; `end_column` is exclusive."""
+
+    file: str
+    line: int
+    column: int = 1
+    end_line: int = 0
+    end_column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+def excerpt(at: Location, label: str = "") -> str:
+    """The source line of `at` with a caret line under it; only the position if the source is not at hand."""
+    out = [f"  --> {at}"]
+    text = linecache.getline(at.file, at.line).rstrip("\n").expandtabs(1)
+    if text:
+        number = str(at.line)
+        pad = " " * len(number)
+        start = max(at.column - 1, 0)
+        single = at.end_line in (0, at.line) and at.end_column > at.column
+        end = at.end_column - 1 if single else len(text)
+        carets = "^" * max(1, min(end, len(text)) - start)
+        out += [f" {pad} |", f" {number} | {text}", f" {pad} | {' ' * start}{carets}{' ' + label if label else ''}"]
+    elif label:
+        out.append(f"      {label}")
+    return "\n".join(out)
+
+
+class TileError(Exception):
+    """Base of every error that reaches a user.
+
+    message: what is wrong, with the values. at: the user's line (the tracer fills it in when it is None).
+    notes: further lines that matter, as (location, label). remedy: what to do about it.
+    """
+
+    def __init__(self, message: str, *, at: Location | None = None, notes: Sequence[tuple[Location, str]] = (), remedy: str = ""):
+        super().__init__(message)
+        self.message = message
+        self.at = at
+        self.notes = tuple(notes)
+        self.remedy = remedy
+
+    def locate(self, at: Location | None) -> None:
+        """Set the position, unless a more precise one is known already."""
+        if self.at is None:
+            self.at = at
+
+    def __str__(self) -> str:
+        parts = [self.message]
+        if self.at is not None:
+            parts.append(excerpt(self.at))
+        parts += [excerpt(where, label) for where, label in self.notes]
+        if self.remedy:
+            parts.append(f"  help: {self.remedy}")
+        return "\n".join(parts)
+
+
+class TileValueError(TileError, ValueError):
+    """A value that the language does not allow here."""
+
+
+class TileTypeError(TileError, TypeError):
+    """An object or element type that the language does not allow here."""
+
+
+class TileIndexError(TileError, IndexError):
+    """A wrong number of indices, or an index that is provably out of range."""
+
+
+class TileNameError(TileError, NameError):
+    """A name that has no value at this point of the program."""
+
+
+class TileAssertionError(TileError, AssertionError):
+    """Operands of a tile operator that do not fit each other."""
+
+
+class TileSyntaxError(TileError):
+    """Python that has no meaning inside a kernel."""
+
+
+class TileRuntimeError(TileError, RuntimeError):
+    """A use of the language in the wrong place or order."""
+
+
+class TileNotSupportedError(TileError, NotImplementedError):
+    """Part of the language that the chosen target does not have; the message says which target has it."""
+
+
+class JITNoBuilderError(TileRuntimeError):
+    """A statement of the language outside any kernel that is being written."""
+
+
+class SourceNotFoundError(TileRuntimeError):
+    """The Python source of a kernel function cannot be read (typed at a bare prompt, or exec'd)."""
+
+
+class InternalError(RuntimeError):
+    """A broken law inside the compiler: always our bug, never the user's."""
+
+
+class TileWarning(UserWarning):
+    """Base of the warnings this package gives about a user's program."""
+
+
+class UninitializedReadWarning(TileWarning):
+    """A buffer is read, and nothing in the program ever writes it."""
+
+
+class OutOfBoundsWarning(TileWarning):
+    """An access is provably outside its tensor: the load gives the safe value, the store is dropped."""
+
+
+class PerformanceNote(TileWarning):
+    """The program is right, but a faster way was declined; the text says why."""
+
+
+def warn(message: str, category: type[Warning], at: Location | None = None, notes: Sequence[tuple[Location, str]] = ()) -> None:
+    """Give a warning at the user's line (once per line and text, by Python's own rules)."""
+    text = "\n".join([message, *([excerpt(at)] if at else []), *[excerpt(where, label) for where, label in notes]])
+    if at is None:
+        warnings.warn(text, category, stacklevel=3)
+    else:
+        warnings.warn_explicit(text, category, at.file, at.line)

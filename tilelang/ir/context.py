@@ -1,0 +1,36 @@
+"""What a pass may know besides the program: the target, the user's pass configuration, the place for notes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import Location
+from ..target.target import Target
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something `explain` tells the user about a line: which lowering it got, why a better one declined."""
+
+    at: Location | None
+    subject: str
+    text: str
+
+
+@dataclass
+class PassContext:
+    """Handed to every stage. `config`: pass configuration by its string key, e.g. "tl.disable_safe_memory_legalize".
+    `lowerings`: the backend's `tileop.base.Lowering` records, best first."""
+
+    target: Target
+    config: Mapping[str, Any] = field(default_factory=dict)
+    lowerings: Sequence[Any] = ()
+    notes: list[Note] = field(default_factory=list)
+
+    def note(self, at: Location | None, subject: str, text: str) -> None:
+        self.notes.append(Note(at, subject, text))
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        return bool(self.config.get(key, default))

@@ -1,0 +1,133 @@
+"""The dialect on one screen: storage scopes, operators with their operand roles, attribute and annotation keys.
+
+No other module spells a `"tl.…"` name. An operand that names memory is a `TensorRegion` (an element is a region
+of extent 1); an operand that is a value is an expression. Roles: r read, w written, u updated (read and written), v value.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .tvm_api import EFFECT_OPAQUE, EFFECT_PURE, EFFECT_READ, Call, Evaluate, Op, Span, Stmt, call, register_op
+
+# ---------------------------------------------------------------- storage scopes
+GLOBAL, SHARED, SHARED_DYN, FRAGMENT, LOCAL, VAR = "global", "shared", "shared.dyn", "local.fragment", "local", "local.var"
+BARRIER, CLUSTER_BARRIER, TMEM, REDUCER = "shared.barrier", "shared.cluster_barrier", "shared.tmem", "local.reducer"
+DESCRIPTORS = ("local.descriptor.wgmma", "local.descriptor.tcgen05_smem", "local.descriptor.tcgen05_instr")
+SCOPES = (GLOBAL, SHARED, SHARED_DYN, FRAGMENT, LOCAL, VAR, BARRIER, CLUSTER_BARRIER, TMEM, REDUCER, *DESCRIPTORS)
+SHARED_SCOPES = (SHARED, SHARED_DYN)  # visible to the whole block
+BLOCK_SCOPES = (*SHARED_SCOPES, FRAGMENT, REDUCER)  # one logical tile for the block
+THREAD_SCOPES = (LOCAL, VAR)  # one copy for each thread
+
+# ---------------------------------------------------------------- attributes and annotations
+ATTR_KERNEL = "tl.kernel"  # AttrStmt(node=Map of kernel annotations) around one launch; see ir/kernel.py
+ATTR_WS = "tl.ws"  # AttrStmt(node=list of 128-thread group ids): the body runs in those groups only
+ATTR_COLLECTIVE = "tl.collective"  # AttrStmt around a lowered tile operator: executed once by the block
+ATTR_THREAD_EXTENT = "thread_extent"  # TVM's own
+ANNOTATION_PARALLEL = "tl.parallel"  # on the outermost For of a T.Parallel nest: number of loops in the nest
+ANNOTATION_PIPELINE = "tl.pipeline"  # on the For of T.Pipelined: Map num_stages, order, stage, ...
+ANNOTATION_ALLOC = "tl.alloc"  # on AllocBuffer: Map of facts (arrive_counts, op, replication, ...)
+THREAD_TAGS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
+BLOCK_TAGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
+
+
+# ---------------------------------------------------------------- operators
+@dataclass(frozen=True)
+class OpInfo:
+    """One operator: its roles in operand order ("v*" = any number of values), what it returns, how it executes.
+
+    tile: a tile operator, lowered before LOOPS. collective: all threads of the block take part (tile operators,
+    barriers); warp: all threads of a warp take part (shuffles, votes).
+    """
+
+    name: str
+    roles: tuple[str, ...]
+    effect: int = EFFECT_OPAQUE
+    tile: bool = False
+    collective: bool = False
+    warp: bool = False
+    doc: str = ""
+
+
+def _tile(name: str, *roles: str, doc: str) -> OpInfo:
+    return OpInfo(f"tl.tileop.{name}", roles, tile=True, collective=True, doc=doc)
+
+
+OPS = (
+    _tile("copy", "r", "w", doc="dst = src, converted; attrs: hints"),
+    _tile("fill", "w", "v", doc="every element = value"),
+    _tile("gemm", "r", "r", "u", "v", doc="C = op(A) op(B) + (clear_accum ? 0 : C); attrs transpose_A, transpose_B, policy, k_pack, wg_wait"),
+    _tile("reduce", "r", "u", doc="attrs kind sum|abssum|max|min|absmax|bitand|bitor|bitxor, dim, clear, nan_propagate"),
+    _tile("scan", "r", "w", doc="inclusive prefix; attrs kind sum|max, dim, reverse"),
+    _tile("atomic", "u", "r", doc="dst op= src element by element, atomically; attrs kind add|max|min|or, memory_order"),
+    _tile("transpose", "r", "w", doc="dst[..., j, i] = src[..., i, j]"),
+    _tile("im2col", "r", "w", "v", "v", doc="img, col, nhw_step, c_step; attrs kernel, stride, dilation, pad"),
+    _tile("reducer_init", "w", "v", doc="start an epoch; attrs op"),
+    _tile("reducer_finalize", "u", "w", doc="acc, dst: the total of the epoch; attrs op"),
+    OpInfo("tl.reducer_update", ("u", "v"), doc="one contribution, inside T.Parallel; attrs op"),
+    OpInfo("tl.any_of", ("r",), EFFECT_READ, collective=True, doc="bool: any element non-zero"),
+    OpInfo("tl.all_of", ("r",), EFFECT_READ, collective=True, doc="bool: all elements non-zero"),
+    OpInfo("tl.atomic", ("u", "v*"), doc="previous value; dst region of 1, 2 or 4 elements and as many values; attrs kind add|max|min|or|and|xor|exch|load|store, memory_order"),
+    OpInfo("tl.dp4a", ("r", "r", "u"), doc="C[0] += sum of four int8 products"),
+    OpInfo("tl.sync_threads", ("v*",), collective=True, doc="block barrier; optional barrier id and count"),
+    OpInfo("tl.sync_warp", ("v*",), warp=True, doc="warp barrier"),
+    OpInfo("tl.sync_grid", (), collective=True, doc="grid barrier (cooperative launch)"),
+    OpInfo("tl.shfl", ("v", "v", "v", "v"), warp=True, doc="value, lane or delta, width, mask; attrs mode idx|up|down|xor"),
+    OpInfo("tl.vote", ("v*",), warp=True, doc="attrs kind any|all|ballot|activemask|match_any|match_all"),
+    OpInfo("tl.block_vote", ("v",), collective=True, doc="attrs kind count|and|or: __syncthreads_count and kin"),
+    OpInfo("tl.warp_reduce", ("v",), warp=True, doc="attrs kind sum|max|min|bitand|bitor|bitxor"),
+    OpInfo("tl.print", ("v*",), doc="attrs message, dtype; operand: an expression, or a region printed whole"),
+    OpInfo("tl.device_assert", ("v",), doc="attrs message"),
+    OpInfo("tl.mbarrier_init", ("u", "v"), doc="arrive count"),
+    OpInfo("tl.mbarrier_wait", ("u", "v"), doc="wait until the phase of this parity has completed"),
+    OpInfo("tl.mbarrier_arrive", ("u", "v*"), doc="arrive; optional cluster rank"),
+    OpInfo("tl.mbarrier_expect_tx", ("u", "v"), doc="add expected bytes; attrs arrive"),
+    OpInfo("tl.gpu_only", ("v*",), doc="a statement that exists on GPUs only; attrs what: its name in the language"),
+    OpInfo("tl.hint", ("v*",), doc="no effect on results; attrs what"),
+    OpInfo("tl.math", ("v*",), EFFECT_PURE, doc="elementwise function without an operator of TVM; attrs name"),
+    OpInfo("tl.random", ("v*",), doc="attrs what init|uint32|uniform|normal"),
+)
+_TABLE = {info.name: info for info in OPS}
+
+
+def info(name: str) -> OpInfo:
+    return _TABLE[name]
+
+
+@functools.cache
+def op(name: str) -> Op:
+    """TVM's operator for a name of the table, registered on first use."""
+    return register_op(name, _TABLE[name].effect)
+
+
+def op_name(value: Any) -> str:
+    """Name of the operator that an expression calls, or "" if it is no call of an operator."""
+    return value.op.name if isinstance(value, Call) and isinstance(value.op, Op) else ""
+
+
+def op_info(value: Any) -> OpInfo | None:
+    """The table's entry of a call, or None for calls that are not ours."""
+    return _TABLE.get(op_name(value))
+
+
+def make_call(name: str, args: Sequence[Any], dtype: str = "void", span: Span | None = None, **attrs: Any) -> Call:
+    """A call of an operator of the table, e.g. `make_call("tl.tileop.fill", [region, value])`."""
+    return call(op(name), args, dtype, {k: v for k, v in attrs.items() if v is not None}, span)
+
+
+def tile_call(stmt: Stmt) -> Call | None:
+    """The call if this statement is a tile operator."""
+    if isinstance(stmt, Evaluate):
+        entry = op_info(stmt.value)
+        if entry is not None and entry.tile:
+            return stmt.value
+    return None
+
+
+def attr(value: Call, key: str, default: Any = None) -> Any:
+    """An attribute of a call as a plain Python value."""
+    attrs: Mapping[str, Any] = value.attrs or {}
+    return attrs[key] if key in attrs else default

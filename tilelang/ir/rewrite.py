@@ -1,0 +1,78 @@
+"""The one rewriting engine: tables of small rules over TVM's structural traversal (runs in C++, dispatch by type).
+
+`walk` looks, `rewrite` replaces, `substitute` swaps variables. No other module subclasses a visitor or mutator.
+TVM's traversal keeps the spans of statements; a rule that builds a new statement passes `node.span` on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..errors import InternalError
+from .tvm_api import Expr, Var, ffi
+
+Types = Any  # a node class or a tuple of node classes
+
+
+class Descend:
+    """Handed to a rewrite rule: `descend(child)` rewrites one child, `descend.children(node)` all of a node's."""
+
+    __slots__ = ("_mutator",)
+
+    def __init__(self, mutator: Any) -> None:
+        self._mutator = mutator
+
+    def __call__(self, node: Any) -> Any:
+        return self._mutator.mutate(node)
+
+    def children(self, node: Any) -> Any:
+        return self._mutator.default_mutate(node)
+
+
+def walk(root: Any, callbacks: Mapping[Types, Callable[[Any], None]], order: str = "pre") -> None:
+    """Call the first callback whose type matches, on every node, parents first ("pre") or last ("post")."""
+
+    def quiet(fn: Callable[[Any], None]) -> Callable[[Any], None]:
+        def visit(node: Any) -> None:
+            fn(node)
+
+        return visit
+
+    ffi.structural_walk(root, [(types, quiet(fn)) for types, fn in callbacks.items()], order=order)
+
+
+def rewrite(root: Any, rules: Mapping[Types, Callable[[Any, Descend], Any]]) -> Any:
+    """Rewrite by the first rule whose type matches; the rule owns the descent and returns the new node."""
+
+    def checked(rule: Callable[[Any, Descend], Any]) -> Callable[[Any, Any], Any]:
+        def apply(node: Any, mutator: Any) -> Any:
+            result = rule(node, Descend(mutator))
+            if result is None:  # TVM accepts None here and dies later
+                raise InternalError(f"rule {getattr(rule, '__name__', rule)} returned None for {type(node).__name__}")
+            return result
+
+        return apply
+
+    return ffi.structural_mutate(root, [(types, checked(rule)) for types, rule in rules.items()])
+
+
+def substitute(root: Any, mapping: Mapping[Var, Expr]) -> Any:
+    """Replace variables everywhere, also inside types. Not capture-avoiding; a buffer must be replaced by one of the
+    same rank and element type (nothing is re-checked)."""
+    table = dict(mapping)
+    if not table:
+        return root
+    return ffi.structural_map(root, [(Var, lambda v: table.get(v, v))])
+
+
+def uses(root: Any, variable: Var) -> bool:
+    """Does `variable` occur in `root`?"""
+    found = False
+
+    def visit(v: Var) -> None:
+        nonlocal found
+        found = found or v.same_as(variable)
+
+    walk(root, {Var: visit})
+    return found

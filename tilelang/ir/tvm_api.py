@@ -1,0 +1,160 @@
+"""The only module that knows how this TVM spells things. Everything else imports TVM's names from here.
+
+`apache-tvm` 0.27: dialect `tvm.tirx`; a buffer is a `Var` whose type is `BufferType`; `AllocBuffer`, `DeclBuffer`
+and `Bind` are leaf statements whose scope is the rest of the enclosing sequence; there is no statement functor,
+traversal is `tvm_ffi.structural_*`. Several constructors kill the process when given None: the helpers check.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tvm
+import tvm.ir._ffi_api as _ir_ffi
+import tvm_ffi
+from tvm import ir as tvm_ir
+from tvm import tirx
+from tvm.ir import Call, Op, Range, SourceName, Span, StringImm, TensorLoad, TensorRegion, Var
+from tvm.sym import Analyzer
+from tvm.tirx import (
+    AllocBuffer, AssertStmt, AttrStmt, Bind, BufferStore, Cast, DeclBuffer, Evaluate, FloatImm, For, ForKind, IfThenElse,
+    IntImm, IterVar, PrimFunc, SeqStmt, Stmt, While,
+)  # fmt: skip
+
+from ..errors import InternalError, Location
+
+Expr = tvm_ir.Expr
+IRModule = tvm_ir.IRModule
+is_buffer = tirx.is_buffer_var
+
+__all__ = [
+    "AllocBuffer", "Analyzer", "AssertStmt", "AttrStmt", "Bind", "BufferStore", "Call", "Cast", "DeclBuffer", "Evaluate",
+    "Expr", "FloatImm", "For", "ForKind", "IRModule", "IfThenElse", "IntImm", "IterVar", "Op", "PrimFunc", "Range",
+    "SeqStmt", "Span", "Stmt", "StringImm", "TensorLoad", "TensorRegion", "Var", "While", "const", "decl_buffer",
+    "dtype_of", "ffi", "is_buffer", "is_expr", "load", "location_of", "make_span", "region", "register_op", "seq",
+    "shape_of", "static_shape", "store", "tirx", "tvm", "tvm_ir",
+]  # fmt: skip
+
+ffi = tvm_ffi
+
+
+@functools.lru_cache(maxsize=65536)
+def make_span(at: Location) -> Span:
+    return Span(SourceName(at.file), at.line, at.end_line or at.line, at.column, at.end_column or at.column)
+
+
+def location_of(node: Any) -> Location | None:
+    """The user's position of a node, or None."""
+    span = getattr(node, "span", None)
+    if span is None or not hasattr(span, "source_name"):
+        return None
+    return Location(span.source_name.name, span.line, span.column, span.end_line, span.end_column)
+
+
+def is_expr(value: Any) -> bool:
+    """A device scalar or vector expression (a buffer is not one)."""
+    return isinstance(value, Expr) and not is_buffer(value) and not isinstance(value, TensorRegion)
+
+
+def dtype_of(value: Any) -> str:
+    """Element type of a buffer, region or expression, as a string such as "float16" or "int32x4"."""
+    if isinstance(value, TensorRegion):
+        value = value.source
+    return str(value.ty.dtype)
+
+
+def shape_of(buffer: Var) -> tuple[Any, ...]:
+    """Extents of a buffer: Python ints where constant, expressions where symbolic."""
+    return tuple(int(e) if isinstance(e, IntImm) else e for e in buffer.ty.shape)
+
+
+def static_shape(buffer: Var) -> tuple[int, ...]:
+    """Extents of a buffer that must be compile-time constants."""
+    shape = shape_of(buffer)
+    if not all(isinstance(e, int) for e in shape):
+        raise InternalError(f"{buffer.name}: symbolic shape {shape} where a constant one is required")
+    return shape
+
+
+def const(value: Any, dtype: str) -> Expr:
+    """A constant of exactly this type. Integers wrap into the type; floats keep all their digits."""
+    if dtype == "bool":
+        return IntImm("bool", int(bool(value)))
+    if dtype.startswith(("int", "uint")):
+        bits = int(dtype.lstrip("uint"))
+        value = int(value) & ((1 << bits) - 1)
+        if not dtype.startswith("uint") and value >> (bits - 1):
+            value -= 1 << bits
+        # IntImm holds a signed 64-bit payload: large uint64 constants are built from their two halves.
+        if value < 1 << 63:
+            return IntImm(dtype, value)
+        return tirx.const(value, dtype)
+    return FloatImm(dtype, float(value))
+
+
+def decl_buffer(
+    shape: Sequence[Any], dtype: str, name: str, scope: str = "global", *, strides: Sequence[Any] | None = None,
+    data: Expr | None = None, alignment: int = 0, span: Span | None = None,
+) -> Var:  # fmt: skip
+    """A buffer variable without TVM's layout object. `alignment` in bytes; 0 = the element's own size."""
+    if not alignment:
+        alignment = max(1, tvm.DataType(dtype).bits // 8) if not dtype.startswith("handle") else 8
+    return tirx.decl_buffer(
+        tuple(shape), dtype, name=name, scope=scope, strides=strides, data=data, data_alignment=alignment, layout=None, span=span
+    )
+
+
+def load(buffer: Var, indices: Sequence[Any], span: Span | None = None) -> Expr:
+    return tirx.BufferLoad(buffer, list(indices), span)
+
+
+def store(buffer: Var, value: Expr, indices: Sequence[Any], span: Span | None = None) -> Stmt:
+    if value is None:
+        raise InternalError(f"store of None into {buffer.name}")
+    return BufferStore(buffer, value, list(indices), span)
+
+
+def region(buffer: Var, mins: Sequence[Any], extents: Sequence[Any]) -> TensorRegion:
+    """The block of `buffer` that starts at `mins` and has `extents`."""
+    return tirx.BufferRegion(buffer, [Range.from_min_extent(m, e) for m, e in zip(mins, extents, strict=True)])
+
+
+def seq(stmts: Sequence[Stmt]) -> Stmt:
+    """A sequence of statements, flat; an empty one is a no-op."""
+    flat: list[Stmt] = []
+    for stmt in stmts:
+        if stmt is None:
+            raise InternalError("None in a statement list")
+        flat.extend(stmt.seq) if isinstance(stmt, SeqStmt) else flat.append(stmt)
+    if not flat:
+        return Evaluate(IntImm("int32", 0))
+    return flat[0] if len(flat) == 1 else SeqStmt(flat)
+
+
+# The values of TVM's CallEffectKind; TVM's registration wants the plain number.
+EFFECT_PURE, EFFECT_READ, EFFECT_OPAQUE = 1, 2, 3
+
+
+def register_op(name: str, effect: int) -> Op:
+    """The operator `name`, registered with TVM if it is not yet. A second registration would raise there."""
+    if name not in _registered_names():
+        _ir_ffi.RegisterOp(name, "")
+        tvm_ir.register_op_attr(name, "TCallEffectKind", effect)
+        tvm_ir.register_op_attr(name, "TScriptPrinterName", name.replace(".", "_"))
+        _registered_names().add(name)
+    return Op.get(name)
+
+
+@functools.cache
+def _registered_names() -> set[str]:
+    return {str(n) for n in Op.list_op_names()}
+
+
+def call(op: Op, args: Sequence[Any], dtype: str = "void", attrs: Mapping[str, Any] | None = None, span: Span | None = None) -> Call:
+    """A call of one of our operators; `attrs` values may be int, str, bool or lists of them."""
+    if any(a is None for a in args):
+        raise InternalError(f"None among the operands of {op.name}")
+    ty = "void" if dtype == "void" else tvm_ir.PrimType(dtype)
+    return Call(op, list(args), attrs=dict(attrs or {}), ret_ty=ty, span=span)

@@ -1,0 +1,45 @@
+"""What a tile operator is: its portable meaning, and what a backend may put in its place.
+
+`TileOperator.lower` turns one call into loops over single elements: that is the operator's meaning on every target.
+A `Lowering` of a backend is only an optimisation of it and must agree with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..ir.context import PassContext
+from ..ir.kernel import KernelRegion
+from ..ir.tvm_api import Call, Span, Stmt
+
+
+@dataclass
+class LowerContext:
+    """Where a call stands: the pass context, the kernel region around it, the user's position."""
+
+    passes: PassContext
+    kernel: KernelRegion | None
+    span: Span | None
+
+
+@dataclass(frozen=True)
+class TileOperator:
+    """op: its name in the dialect. lower: the portable meaning; the result holds no tile operator. Tiles of the
+    block (shared, fragment, global) become `T.Parallel` nests (`For` PARALLEL with the "tl.parallel" annotation) or
+    serial loops; the pass that calls `lower` wraps the whole in a "tl.collective" attribute unless the operator works
+    on per-thread memory (scopes local, local.var)."""
+
+    op: str
+    lower: Callable[[Call, LowerContext], Stmt]
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """A faster way for one operator on one backend. accepts: None, or why this call is declined (told to the user by
+    `explain`). After acceptance an exception is a bug and propagates."""
+
+    name: str
+    op: str
+    accepts: Callable[[Call, LowerContext], str | None]
+    lower: Callable[[Call, LowerContext], Stmt]
