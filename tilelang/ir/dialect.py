@@ -59,7 +59,7 @@ def _tile(name: str, *roles: str, doc: str) -> OpInfo:
 OPS = (
     _tile("copy", "r", "w", doc="dst = src, converted; attrs: hints"),
     _tile("fill", "w", "v", doc="every element = value"),
-    _tile("gemm", "r", "r", "u", "v", doc="C = op(A) op(B) + (clear_accum ? 0 : C); attrs transpose_A, transpose_B, policy, k_pack, wg_wait"),
+    _tile("gemm", "r", "r", "u", "v", doc="C = op(A) op(B) + (clear_accum ? 0 : C); attrs transpose_A, transpose_B, policy, ..."),
     _tile("reduce", "r", "u", doc="attrs kind sum|abssum|max|min|absmax|bitand|bitor|bitxor, dim, clear, nan_propagate"),
     _tile("scan", "r", "w", doc="inclusive prefix; attrs kind sum|max, dim, reverse"),
     _tile("atomic", "u", "r", doc="dst op= src element by element, atomically; attrs kind add|max|min|or, memory_order"),
@@ -70,7 +70,8 @@ OPS = (
     OpInfo("tl.reducer_update", ("u", "v"), doc="one contribution, inside T.Parallel; attrs op"),
     OpInfo("tl.any_of", ("r",), EFFECT_READ, collective=True, doc="bool: any element non-zero"),
     OpInfo("tl.all_of", ("r",), EFFECT_READ, collective=True, doc="bool: all elements non-zero"),
-    OpInfo("tl.atomic", ("u", "v*"), doc="previous value; dst region of 1, 2 or 4 elements and as many values; attrs kind add|max|min|or|and|xor|exch|load|store, memory_order"),
+    # dst names 1, 2 or 4 elements, with as many values; returns the previous value
+    OpInfo("tl.atomic", ("u", "v*"), doc="attrs kind add|max|min|or|and|xor|exch|load|store, memory_order"),
     OpInfo("tl.dp4a", ("r", "r", "u"), doc="C[0] += sum of four int8 products"),
     OpInfo("tl.sync_threads", ("v*",), collective=True, doc="block barrier; optional barrier id and count"),
     OpInfo("tl.sync_warp", ("v*",), warp=True, doc="warp barrier"),

@@ -39,8 +39,8 @@ class KernelRegion:
         tags = [f"blockIdx.{'xyz'[k]}" if k < 3 else f"blockIdx.{k}" for k in range(len(self.blocks))] + list(THREAD_TAGS)
         for tag, (var, extent) in reversed(list(zip(tags, (*self.blocks, *self.threads), strict=True))):
             iter_var = IterVar(None, var, IterVar.ThreadIndex, tag)
-            extent = const(extent, str(var.ty.dtype)) if isinstance(extent, int) else extent
-            body = AttrStmt(iter_var, ATTR_THREAD_EXTENT, extent, body, self.span)
+            value = const(extent, str(var.ty.dtype)) if isinstance(extent, int) else extent
+            body = AttrStmt(iter_var, ATTR_THREAD_EXTENT, value, body, self.span)
         return AttrStmt(dict(self.annotations), ATTR_KERNEL, IntImm("int32", 0), body, self.span)
 
 

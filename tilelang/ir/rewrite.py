@@ -6,7 +6,8 @@ TVM's traversal keeps the spans of statements; a rule that builds a new statemen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..errors import InternalError
@@ -30,31 +31,55 @@ class Descend:
         return self._mutator.default_mutate(node)
 
 
+@contextlib.contextmanager
+def _own_exceptions() -> Iterator[list[BaseException]]:
+    """TVM turns an exception of a callback into one of its own classes; a callback that keeps the original in the
+    list gets it raised again here."""
+    raised: list[BaseException] = []
+    try:
+        yield raised
+    except Exception:
+        if raised:
+            raise raised[0] from None
+        raise
+
+
 def walk(root: Any, callbacks: Mapping[Types, Callable[[Any], None]], order: str = "pre") -> None:
     """Call the first callback whose type matches, on every node, parents first ("pre") or last ("post")."""
 
-    def quiet(fn: Callable[[Any], None]) -> Callable[[Any], None]:
+    def quiet(fn: Callable[[Any], None], raised: list[BaseException]) -> Callable[[Any], None]:
         def visit(node: Any) -> None:
-            fn(node)
+            try:
+                fn(node)
+            except BaseException as err:
+                raised.append(err)
+                raise
 
         return visit
 
-    ffi.structural_walk(root, [(types, quiet(fn)) for types, fn in callbacks.items()], order=order)
+    with _own_exceptions() as raised:
+        ffi.structural_walk(root, [(types, quiet(fn, raised)) for types, fn in callbacks.items()], order=order)
 
 
 def rewrite(root: Any, rules: Mapping[Types, Callable[[Any, Descend], Any]]) -> Any:
     """Rewrite by the first rule whose type matches; the rule owns the descent and returns the new node."""
 
-    def checked(rule: Callable[[Any, Descend], Any]) -> Callable[[Any, Any], Any]:
+    def checked(rule: Callable[[Any, Descend], Any], raised: list[BaseException]) -> Callable[[Any, Any], Any]:
         def apply(node: Any, mutator: Any) -> Any:
-            result = rule(node, Descend(mutator))
+            try:
+                result = rule(node, Descend(mutator))
+            except BaseException as err:
+                raised.append(err)
+                raise
             if result is None:  # TVM accepts None here and dies later
-                raise InternalError(f"rule {getattr(rule, '__name__', rule)} returned None for {type(node).__name__}")
+                raised.append(InternalError(f"rule {getattr(rule, '__name__', rule)} returned None for {type(node).__name__}"))
+                raise raised[-1]
             return result
 
         return apply
 
-    return ffi.structural_mutate(root, [(types, checked(rule)) for types, rule in rules.items()])
+    with _own_exceptions() as raised:
+        return ffi.structural_mutate(root, [(types, checked(rule, raised)) for types, rule in rules.items()])
 
 
 def substitute(root: Any, mapping: Mapping[Var, Expr]) -> Any:

@@ -9,24 +9,109 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-import tvm
-import tvm.ir._ffi_api as _ir_ffi
-import tvm_ffi
-from tvm import ir as tvm_ir
-from tvm import tirx
-from tvm.ir import Call, Op, Range, SourceName, Span, StringImm, TensorLoad, TensorRegion, Var
-from tvm.sym import Analyzer
-from tvm.tirx import (
-    AllocBuffer, AssertStmt, AttrStmt, Bind, BufferStore, Cast, DeclBuffer, Evaluate, FloatImm, For, ForKind, IfThenElse,
-    IntImm, IterVar, PrimFunc, SeqStmt, Stmt, While,
-)  # fmt: skip
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InternalError, Location
 
-Expr = tvm_ir.Expr
-IRModule = tvm_ir.IRModule
+if TYPE_CHECKING:
+    # TVM builds the fields and constructors of its classes at run time from C++ metadata, invisible to a type checker.
+    # It sees classes without known fields instead; a union of them still narrows by isinstance.
+    class _Node(Any): ...
+
+    class Expr(_Node): ...
+
+    class Stmt(_Node): ...
+
+    class AllocBuffer(Stmt): ...
+
+    class AssertStmt(Stmt): ...
+
+    class AttrStmt(Stmt): ...
+
+    class Bind(Stmt): ...
+
+    class BufferStore(Stmt): ...
+
+    class DeclBuffer(Stmt): ...
+
+    class Evaluate(Stmt): ...
+
+    class For(Stmt): ...
+
+    class IfThenElse(Stmt): ...
+
+    class SeqStmt(Stmt): ...
+
+    class While(Stmt): ...
+
+    class Call(Expr): ...
+
+    class Cast(Expr): ...
+
+    class FloatImm(Expr): ...
+
+    class IntImm(Expr): ...
+
+    class StringImm(Expr): ...
+
+    class TensorLoad(Expr): ...
+
+    class TensorRegion(Expr): ...
+
+    class Var(Expr): ...
+
+    class Analyzer(_Node): ...
+
+    class ForKind(_Node): ...
+
+    class IRModule(_Node): ...
+
+    class IterVar(_Node): ...
+
+    class Op(_Node): ...
+
+    class PrimFunc(_Node): ...
+
+    class Range(_Node): ...
+
+    class SourceName(_Node): ...
+
+    class Span(_Node): ...
+
+    tirx: Any = None
+    tvm: Any = None
+    tvm_ir: Any = None
+    ffi: Any = None
+    _ir_ffi: Any = None
+else:
+    import tvm
+    import tvm.ir._ffi_api as _ir_ffi
+    import tvm_ffi as ffi
+    from tvm import ir as tvm_ir
+    from tvm import tirx
+    from tvm.ir import Call, Expr, IRModule, Op, Range, SourceName, Span, StringImm, TensorLoad, TensorRegion, Var
+    from tvm.sym import Analyzer
+    from tvm.tirx import (
+        AllocBuffer,
+        AssertStmt,
+        AttrStmt,
+        Bind,
+        BufferStore,
+        Cast,
+        DeclBuffer,
+        Evaluate,
+        FloatImm,
+        For,
+        ForKind,
+        IfThenElse,
+        IntImm,
+        IterVar,
+        PrimFunc,
+        SeqStmt,
+        Stmt,
+        While,
+    )
+
 is_buffer = tirx.is_buffer_var
 
 __all__ = [
@@ -36,9 +121,6 @@ __all__ = [
     "dtype_of", "ffi", "is_buffer", "is_expr", "load", "location_of", "make_span", "region", "register_op", "seq",
     "shape_of", "static_shape", "store", "tirx", "tvm", "tvm_ir",
 ]  # fmt: skip
-
-ffi = tvm_ffi
-
 
 @functools.lru_cache(maxsize=65536)
 def make_span(at: Location) -> Span:

@@ -54,8 +54,8 @@ def parse_target(value: Any, auto: str = "cpu") -> Target:
         return _make(words[0], options)
     kind = getattr(value, "kind", None)  # a TVM target
     if kind is not None:
-        attrs = {str(k): str(v) for k, v in dict(getattr(value, "attrs", {}) or {}).items() if str(k) in ("arch", "mcpu", "mtriple", "mattr")}
-        return _make(str(getattr(kind, "name", kind)), attrs)
+        attrs = {str(k): str(v) for k, v in dict(getattr(value, "attrs", {}) or {}).items()}
+        return _make(str(getattr(kind, "name", kind)), {k: v for k, v in attrs.items() if k in ("arch", "mcpu", "mtriple", "mattr")})
     raise TileTypeError(f"target of type {type(value).__name__}", remedy='use a string such as "cpu" or "cuda", or a dict with "kind"')
 
 
