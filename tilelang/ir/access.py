@@ -1,0 +1,182 @@
+"""The effects model: which parts of which buffers a piece of program reads and writes.
+
+In: any statement or expression, and the roots of its views. Out: a list of `Access` in the order of the program text.
+Effects come from stores, loads and the operand roles of `ir/dialect.py`; a pointer that leaves the model (`address_of`,
+`access_ptr`, a buffer's data handed to an external function) counts as a read and a write of an unknown part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .dialect import op_info, op_name
+from .rewrite import walk
+from .tvm_api import (
+    AllocBuffer, BufferStore, Call, DeclBuffer, IntImm, Range, TensorLoad, TensorRegion, Var, ffi, is_buffer, tirx,
+)  # fmt: skip
+
+# Calls of TVM's own operators whose operand is an address.
+_ADDRESS_OPS = ("tirx.address_of", "tirx.buffer_data", "tirx.tvm_access_ptr", "tirx.buffer_access_ptr", "tirx.access_ptr", "tirx.ptr_to")
+_ALLREDUCE = "tirx.tvm_thread_allreduce"
+
+
+@dataclass(frozen=True)
+class Access:
+    """One effect. buffer: as written in the program; root: the buffer whose storage that is. ranges: the block of
+    `buffer`, one `Range` a dimension, or None when unknown. mode: "r" read, "w" written, "u" both. node: the load,
+    store or call. atomic: does the machine make it indivisible?"""
+
+    buffer: Var
+    root: Var
+    ranges: tuple[Range, ...] | None
+    mode: str
+    node: Any
+    atomic: bool = False
+
+    @property
+    def reads(self) -> bool:
+        return self.mode != "w"
+
+    @property
+    def writes(self) -> bool:
+        return self.mode != "r"
+
+
+def view_roots(root: Any) -> dict[Var, Var]:
+    """For every view declared under `root` (`DeclBuffer` on another buffer's data) the buffer that owns the storage.
+
+    A view of a raw pointer (`T.make_tensor`) maps to the pointer variable, so that two views of one pointer alias.
+    """
+    roots: dict[Var, Var] = {}
+
+    def declare(stmt: DeclBuffer) -> None:
+        owner = _owner(stmt.data)
+        if owner is not None:
+            roots[stmt.buffer] = roots.get(owner, owner)
+
+    walk(root, {DeclBuffer: declare})
+    return roots
+
+
+def _owner(data: Any) -> Var | None:
+    """The buffer or pointer variable inside the data expression of a view."""
+    if isinstance(data, Var):
+        return data
+    found: list[Var] = []
+    walk(data, {Var: found.append})
+    return found[0] if found else None
+
+
+def allocations(root: Any) -> dict[Var, AllocBuffer]:
+    """All buffers allocated under `root`, in program order."""
+    found: dict[Var, AllocBuffer] = {}
+    walk(root, {AllocBuffer: lambda stmt: found.setdefault(stmt.buffer, stmt)})
+    return found
+
+
+def accesses(node: Any, roots: Mapping[Var, Var] | None = None) -> list[Access]:
+    """Every effect of a statement or expression on buffers. `roots`: from `view_roots` of the whole function."""
+    collector = _Collector(roots or {})
+    ffi.structural_visit(
+        node,
+        [(Call, collector.call), (BufferStore, collector.store), (TensorLoad, collector.load), (DeclBuffer, _skip), (AllocBuffer, _skip)],
+    )
+    return collector.found
+
+
+def reads_of(node: Any, roots: Mapping[Var, Var] | None = None) -> Iterator[Access]:
+    return (a for a in accesses(node, roots) if a.reads)
+
+
+def writes_of(node: Any, roots: Mapping[Var, Var] | None = None) -> Iterator[Access]:
+    return (a for a in accesses(node, roots) if a.writes)
+
+
+def element_ranges(indices: Any) -> tuple[Range, ...] | None:
+    """The block touched by an element access; a `Ramp` index covers its lanes, other vector indices are unknown."""
+    ranges = []
+    for index in indices:
+        if isinstance(index, tirx.Ramp):
+            if not (isinstance(index.stride, IntImm) and isinstance(index.lanes, IntImm | int) and int(index.stride) > 0):
+                return None
+            ranges.append(Range.from_min_extent(index.base, (int(index.lanes) - 1) * int(index.stride) + 1))
+        elif str(index.ty.dtype).find("x") >= 0:
+            return None
+        else:
+            ranges.append(Range.from_min_extent(index, 1))
+    return tuple(ranges)
+
+
+def _skip(_node: Any, _visitor: Any) -> None:
+    """Declarations touch no memory."""
+
+
+class _Collector:
+    """Visitor callbacks; each owns the descent into its node, so that operands are counted once."""
+
+    def __init__(self, roots: Mapping[Var, Var]) -> None:
+        self.roots = roots
+        self.found: list[Access] = []
+
+    def add(self, buffer: Var, ranges: tuple[Range, ...] | None, mode: str, node: Any, atomic: bool = False) -> None:
+        self.found.append(Access(buffer, self.roots.get(buffer, buffer), ranges, mode, node, atomic))
+
+    def load(self, node: TensorLoad, visitor: Any) -> None:
+        for index in node.indices:
+            visitor.visit(index)
+        self.add(node.source, element_ranges(node.indices), "r", node)
+
+    def store(self, node: BufferStore, visitor: Any) -> None:
+        for index in node.indices:
+            visitor.visit(index)
+        visitor.visit(node.value)
+        self.add(node.buffer, element_ranges(node.indices), "w", node)
+
+    def call(self, node: Call, visitor: Any) -> None:
+        name = op_name(node)
+        entry = op_info(node)
+        if name in _ADDRESS_OPS:
+            self.address(node, visitor)
+        elif entry is not None:
+            roles = entry.roles
+            for k, arg in enumerate(node.args):
+                self.operand(node, arg, roles[min(k, len(roles) - 1)][0] if roles else "v", visitor, name == "tl.atomic")
+        elif name == _ALLREDUCE:
+            self.allreduce(node, visitor)
+        else:
+            for arg in node.args:
+                self.operand(node, arg, "u", visitor, False)
+
+    def operand(self, node: Call, arg: Any, role: str, visitor: Any, atomic: bool) -> None:
+        if isinstance(arg, TensorRegion):
+            for r in arg.region:
+                visitor.visit(r.min)
+                visitor.visit(r.extent)
+            self.add(arg.source, tuple(arg.region), "r" if role == "v" else role, node, atomic)
+        elif isinstance(arg, Var) and is_buffer(arg):
+            self.add(arg, None, "u", node)
+        else:
+            visitor.visit(arg)
+
+    def address(self, node: Call, visitor: Any) -> None:
+        for arg in node.args:
+            if isinstance(arg, TensorLoad):
+                for index in arg.indices:
+                    visitor.visit(index)
+                self.add(arg.source, None, "u", node)
+            else:
+                self.operand(node, arg, "u", visitor, False)
+
+    def allreduce(self, node: Call, visitor: Any) -> None:
+        """tvm_thread_allreduce(n, value..., condition, result..., thread axes...): n results are written."""
+        count = int(node.args[0]) if isinstance(node.args[0], IntImm) else 1
+        results = range(2 + count, 2 + 2 * count)
+        for k, arg in enumerate(node.args):
+            if k in results and isinstance(arg, TensorLoad):
+                for index in arg.indices:
+                    visitor.visit(index)
+                self.add(arg.source, element_ranges(arg.indices), "w", node)
+            else:
+                self.operand(node, arg, "u", visitor, False)
