@@ -1,0 +1,102 @@
+"""Attention forward without the S x S matrix in memory: full or causal, with or without grouped key/value heads (GQA).
+
+Layout (batch, heads, sequence, head dimension). Several query heads may share one key/value head.
+"""
+
+import numpy as np
+
+import tilelang
+import tilelang.language as T
+
+LOG2E = 1.4426950408889634
+
+
+def flash_attention(batch, heads, kv_heads, seq_q, seq_kv, dim, causal, block_M=64, block_N=64, dtype="float16"):
+    scale = LOG2E / dim**0.5  # exp(x / sqrt(dim)) = exp2(x * scale)
+    group = heads // kv_heads
+    past = seq_kv - seq_q  # with a cache, query i stands at position past + i
+
+    @T.macro
+    def update_softmax(scores, row_max, row_max_prev, row_sum, rescale, block_sum):
+        """Exponentials of one block of scores; the running maximum and sum follow."""
+        T.copy(row_max, row_max_prev)
+        T.reduce_max(scores, row_max, dim=1, clear=False)
+        for i in T.Parallel(block_M):
+            rescale[i] = T.exp2((row_max_prev[i] - row_max[i]) * scale)
+        for i, j in T.Parallel(block_M, block_N):
+            scores[i, j] = T.exp2((scores[i, j] - row_max[i]) * scale)
+        T.reduce_sum(scores, block_sum, dim=1)
+        for i in T.Parallel(block_M):
+            row_sum[i] = row_sum[i] * rescale[i] + block_sum[i]
+
+    @T.prim_func
+    def kernel(
+        Q: T.Tensor((batch, heads, seq_q, dim), dtype),
+        K: T.Tensor((batch, kv_heads, seq_kv, dim), dtype),
+        V: T.Tensor((batch, kv_heads, seq_kv, dim), dtype),
+        O: T.Tensor((batch, heads, seq_q, dim), dtype),
+    ):
+        with T.Kernel(T.ceildiv(seq_q, block_M), heads, batch, threads=128) as (bx, head, b):
+            Q_shared = T.alloc_shared((block_M, dim), dtype)
+            K_shared = T.alloc_shared((block_N, dim), dtype)
+            V_shared = T.alloc_shared((block_N, dim), dtype)
+            scores = T.alloc_fragment((block_M, block_N), "float32")
+            weights = T.alloc_fragment((block_M, block_N), dtype)
+            out = T.alloc_fragment((block_M, dim), "float32")
+            row_max = T.alloc_fragment((block_M,), "float32")
+            row_max_prev = T.alloc_fragment((block_M,), "float32")
+            row_sum = T.alloc_fragment((block_M,), "float32")
+            rescale = T.alloc_fragment((block_M,), "float32")
+            block_sum = T.alloc_fragment((block_M,), "float32")
+
+            T.copy(Q[b, head, bx * block_M, 0], Q_shared)
+            T.clear(out)
+            T.clear(row_sum)
+            T.fill(row_max, -1e30)
+            # A causal block ends at its last query's position: later keys are never loaded.
+            last = T.min(past + (bx + 1) * block_M, seq_kv) if causal else seq_kv
+            for n in T.Pipelined(T.ceildiv(last, block_N), num_stages=2):
+                T.copy(K[b, head // group, n * block_N, 0], K_shared)
+                for i, j in T.Parallel(block_M, block_N):
+                    key = n * block_N + j
+                    seen = key < seq_kv and key <= past + bx * block_M + i if causal else key < seq_kv
+                    scores[i, j] = T.if_then_else(seen, 0, -1e30)
+                T.gemm(Q_shared, K_shared, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
+                update_softmax(scores, row_max, row_max_prev, row_sum, rescale, block_sum)
+                T.copy(scores, weights)
+                for i, j in T.Parallel(block_M, dim):
+                    out[i, j] *= rescale[i]
+                T.copy(V[b, head // group, n * block_N, 0], V_shared)
+                T.gemm(weights, V_shared, out, policy=T.GemmWarpPolicy.FullRow)
+            for i, j in T.Parallel(block_M, dim):
+                out[i, j] /= row_sum[i]
+            T.copy(out, O[b, head, bx * block_M, 0])
+
+    return kernel
+
+
+def reference(q, k, v, causal):
+    group, past = q.shape[1] // k.shape[1], k.shape[2] - q.shape[2]
+    q, k, v = q.astype(np.float64), np.repeat(k.astype(np.float64), group, 1), np.repeat(v.astype(np.float64), group, 1)
+    scores = q @ k.transpose(0, 1, 3, 2) / q.shape[-1] ** 0.5
+    if causal:
+        scores = np.where(np.tri(q.shape[2], k.shape[2], past, dtype=bool), scores, -np.inf)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True) @ v
+
+
+def main(target="cpu"):
+    rng = np.random.default_rng(0)
+    # name, heads, key/value heads, queries, keys, causal
+    cases = [("full", 4, 4, 200, 200, False), ("causal", 4, 4, 200, 200, True), ("causal GQA with a cache", 8, 2, 96, 260, True)]
+    for name, heads, kv_heads, seq_q, seq_kv, causal in cases:
+        batch, dim = 1, 64
+        q = rng.standard_normal((batch, heads, seq_q, dim)).astype(np.float16)
+        k, v = rng.standard_normal((2, batch, kv_heads, seq_kv, dim)).astype(np.float16)
+        kernel = tilelang.compile(flash_attention(batch, heads, kv_heads, seq_q, seq_kv, dim, causal), out_idx=[-1], target=target)
+        np.testing.assert_allclose(kernel(q, k, v), reference(q, k, v, causal), rtol=4e-3, atol=4e-3)
+        print(f"attention, {name}: agrees with NumPy")
+
+
+if __name__ == "__main__":
+    main()

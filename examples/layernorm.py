@@ -1,0 +1,55 @@
+"""Layer normalisation with weight and bias; the number of rows is known only at the call."""
+
+import numpy as np
+
+import tilelang
+import tilelang.language as T
+
+
+def layernorm(N, block_M=4, eps=1e-5, dtype="float32"):
+    M = T.symbolic("M")
+
+    @T.prim_func
+    def kernel(X: T.Tensor((M, N), dtype), weight: T.Tensor((N,), dtype), bias: T.Tensor((N,), dtype), Y: T.Tensor((M, N), dtype)):
+        with T.Kernel(T.ceildiv(M, block_M), threads=128) as by:
+            x = T.alloc_fragment((block_M, N), "float32")
+            square = T.alloc_fragment((block_M, N), "float32")
+            mean = T.alloc_fragment((block_M,), "float32")
+            scale = T.alloc_fragment((block_M,), "float32")
+
+            T.copy(X[by * block_M, 0], x)
+            T.reduce_sum(x, mean, dim=1)
+            for i in T.Parallel(block_M):
+                mean[i] = mean[i] / N
+            # Centre first: the variance of large values loses digits otherwise.
+            for i, j in T.Parallel(block_M, N):
+                x[i, j] = x[i, j] - mean[i]
+                square[i, j] = x[i, j] * x[i, j]
+            T.reduce_sum(square, scale, dim=1)
+            for i in T.Parallel(block_M):
+                scale[i] = T.rsqrt(scale[i] / N + eps)
+            for i, j in T.Parallel(block_M, N):
+                x[i, j] = x[i, j] * scale[i] * weight[j] + bias[j]
+            T.copy(x, Y[by * block_M, 0])
+
+    return kernel
+
+
+def reference(x, weight, bias, eps=1e-5):
+    centred = x.astype(np.float64) - x.mean(axis=1, keepdims=True, dtype=np.float64)
+    return centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + eps) * weight + bias
+
+
+def main(target="cpu"):
+    N = 768
+    rng = np.random.default_rng(0)
+    weight, bias = rng.standard_normal((2, N), dtype=np.float32)
+    kernel = tilelang.compile(layernorm(N), out_idx=[-1], target=target)
+    for M in (1, 33, 512):  # one compiled kernel for every number of rows
+        x = 3 + 2 * rng.standard_normal((M, N), dtype=np.float32)
+        np.testing.assert_allclose(kernel(x, weight, bias), reference(x, weight, bias), rtol=1e-4, atol=1e-4)
+        print(f"layer normalisation {M} x {N}: agrees with NumPy")
+
+
+if __name__ == "__main__":
+    main()
