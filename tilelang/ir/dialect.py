@@ -114,7 +114,7 @@ def op_info(value: Any) -> OpInfo | None:
     return _TABLE.get(op_name(value))
 
 
-def make_call(name: str, args: Sequence[Any], dtype: str = "void", span: Span | None = None, **attrs: Any) -> Call:
+def make_call(name: str, args: Sequence[Any], /, dtype: str = "void", span: Span | None = None, **attrs: Any) -> Call:
     """A call of an operator of the table, e.g. `make_call("tl.tileop.fill", [region, value])`."""
     return call(op(name), args, dtype, {k: v for k, v in attrs.items() if v is not None}, span)
 
