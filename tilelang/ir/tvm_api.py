@@ -86,10 +86,12 @@ if TYPE_CHECKING:
 else:
     import tvm
     import tvm.ir._ffi_api as _ir_ffi
+    import tvm.tirx.script.builder.ir as _script
     import tvm_ffi as ffi
     from tvm import ir as tvm_ir
     from tvm import tirx
     from tvm.ir import Call, Expr, IRModule, Op, Range, SourceName, Span, StringImm, TensorLoad, TensorRegion, Var
+    from tvm.script.ir_builder import IRBuilder
     from tvm.sym import Analyzer
     from tvm.tirx import (
         AllocBuffer,
@@ -118,7 +120,7 @@ __all__ = [
     "AllocBuffer", "Analyzer", "AssertStmt", "AttrStmt", "Bind", "BufferStore", "Call", "Cast", "DeclBuffer", "Evaluate",
     "Expr", "FloatImm", "For", "ForKind", "IRModule", "IfThenElse", "IntImm", "IterVar", "Op", "PrimFunc", "Range",
     "SeqStmt", "Span", "Stmt", "StringImm", "TensorLoad", "TensorRegion", "Var", "While", "const", "decl_buffer",
-    "dtype_of", "ffi", "is_buffer", "is_expr", "load", "location_of", "make_span", "region", "register_op", "seq",
+    "dtype_of", "ffi", "in_tvm_script", "is_buffer", "is_expr", "load", "location_of", "location_of_span", "make_span", "region", "register_op", "script_alloc", "script_store", "seq",
     "shape_of", "static_shape", "store", "tirx", "tvm", "tvm_ir",
 ]  # fmt: skip
 
@@ -129,7 +131,11 @@ def make_span(at: Location) -> Span:
 
 def location_of(node: Any) -> Location | None:
     """The user's position of a node, or None."""
-    span = getattr(node, "span", None)
+    return location_of_span(getattr(node, "span", None))
+
+
+def location_of_span(span: Span | None) -> Location | None:
+    """The user's position that a span names, or None."""
     if span is None or not hasattr(span, "source_name"):
         return None
     return Location(span.source_name.name, span.line, span.column, span.end_line, span.end_column)
@@ -240,3 +246,20 @@ def call(op: Op, args: Sequence[Any], dtype: str = "void", attrs: Mapping[str, A
         raise InternalError(f"None among the operands of {op.name}")
     ty = "void" if dtype == "void" else tvm_ir.PrimType(dtype)
     return Call(op, list(args), attrs=dict(attrs or {}), ret_ty=ty, span=span)
+
+
+# ---------------------------------------------------------------- functions written in plain TVMScript
+def in_tvm_script() -> bool:
+    """Is a function of `tvm.script` being parsed (by TVM's own parser) on this thread?"""
+    return IRBuilder.is_in_scope()
+
+
+def script_alloc(shape: Sequence[Any], dtype: str, scope: str, alignment: int, annotations: Mapping[str, Any] | None = None) -> Var:
+    """Allocate at this point of the TVMScript function being parsed; its parser gives the buffer the user's name."""
+    return _script.alloc_buffer(
+        list(shape), dtype, scope=scope, align=alignment, layout=None, annotations=dict(annotations) if annotations else None
+    )
+
+
+def script_store(buffer: Var, value: Expr, indices: Sequence[Any]) -> None:
+    _script.buffer_store(buffer, value, list(indices))
