@@ -1,13 +1,13 @@
 """What a caller must know about a program: its parameters, their symbolic shapes, who is written, what is returned.
 
-In: a `PrimFunc`. Out: a `Signature` of plain Python values, which JSON can keep in the disk cache.
+In: a `PrimFunc`. Out: a `Signature` of plain Python values.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import TileValueError
@@ -61,21 +61,6 @@ class Signature:
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(str(self.params[k]) for k in self.inputs)})"
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Signature:
-        params = tuple(
-            Param(**{**p, "shape": _tuples(p["shape"]), "strides": None if p["strides"] is None else _tuples(p["strides"])})
-            for p in data["params"]
-        )
-        return Signature(data["name"], params, tuple(data["out_idx"]))
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(v) for v in value) if isinstance(value, list | tuple) else value
 
 
 def show_dim(dim: Dim) -> str:

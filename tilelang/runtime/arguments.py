@@ -1,0 +1,280 @@
+"""Arguments of a call: checked against the signature, every refusal says which parameter, what was expected and what came.
+
+In: a `Signature` and the caller's values. Out: values that the compiled function takes (`Prepared`). The compiled
+function makes most checks itself; this module runs when it refuses, and for arrays that need help to be passed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import numbers
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import TileTypeError, TileValueError
+from ..ir.dtype_table import info
+from .arrays import ArrayInfo, View, array_info, compact_strides, empty, is_array, is_compact, is_torch, placeholder, torch_module
+from .signature import POINTER, SCALAR, TENSOR, Dim, Param, Signature, evaluate, show_dim, show_shape, symbols
+
+
+@dataclass
+class Prepared:
+    """values: one for each parameter, ready for the compiled function. outputs: those to return. changed: does any value
+    differ from what the caller passed?"""
+
+    values: list[Any]
+    outputs: list[Any]
+    changed: bool
+
+
+class Binder:
+    """Symbols of one call with the value each one got, and from where."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, int] = {}
+        self.origin: dict[str, str] = {}
+
+    def match(self, dim: Dim, actual: int, where: str, param: Param, got: ArrayInfo) -> None:
+        """Bind `dim` to the actual extent, or compare it if its value is known."""
+        if isinstance(dim, str) and dim not in self.values:
+            self.values[dim], self.origin[dim] = actual, where
+            return
+        try:
+            expected = evaluate(dim, self.values)
+        except (KeyError, ZeroDivisionError):
+            return  # not determined by the arguments so far; the compiled function decides
+        if expected == actual:
+            return
+        why = ", ".join(f"{s} = {self.values[s]} by {self.origin[s]}" for s in dict.fromkeys(symbols(dim)))
+        raise TileValueError(
+            f"{param.name}: expected shape {show_shape(param.shape)}, got {show_shape(got.shape)}: "
+            f"{where} is {actual}, expected {show_dim(dim) if why else expected}{f' = {expected} ({why})' if why else ''}"
+        )
+
+
+def prepare(signature: Signature, args: Sequence[Any], device: str = "cpu") -> Prepared:
+    """Check and convert the caller's arguments (those that are not outputs), allocate the outputs.
+
+    Raises TileTypeError or TileValueError naming the parameter, the expected and the actual value.
+    """
+    positions = signature.inputs
+    if len(args) != len(positions):
+        some = f"; outputs {', '.join(signature.params[k].name for k in signature.out_idx)} are returned" if signature.out_idx else ""
+        raise TileTypeError(f"{signature.name}: expected {len(positions)} arguments, got {len(args)}", remedy=f"call {signature}{some}")
+    binder = Binder()
+    values: list[Any] = [None] * len(signature.params)
+    arrays: dict[int, ArrayInfo] = {}
+    for k, value in zip(positions, args, strict=True):
+        param = signature.params[k]
+        if param.kind == TENSOR and not (value is None and not param.used):
+            arrays[k] = _check_array(param, value, device)
+        elif param.kind == SCALAR:
+            values[k] = scalar(param, value)
+            binder.values[param.name], binder.origin[param.name] = values[k], "the argument"
+        elif param.kind == POINTER:
+            values[k] = address(param, value, device)
+    _bind_all(signature, arrays, binder)
+    first = next((value for value in args if is_array(value)), None)
+    for k, param in enumerate(signature.params):
+        if k in signature.out_idx:
+            values[k] = _output(param, binder, first)
+            arrays[k] = array_info(values[k], param.name)
+        if k in arrays:
+            _check_layout(param, arrays[k], binder)
+            values[k] = _passable(param, arrays[k])
+        elif param.kind == TENSOR:
+            shape = tuple(_or_one(d, binder) for d in param.shape)
+            values[k] = placeholder(param.dtype, shape, tuple(_or_one(d, binder) for d in param.strides) if param.strides else None)
+    given = dict(zip(positions, args, strict=True))
+    changed = any(values[k] is not given[k] for k in positions) or any(isinstance(v, View) for v in values)
+    return Prepared(values, [arrays[k].keep for k in signature.out_idx], changed)
+
+
+# ---------------------------------------------------------------- tensors
+def _check_array(param: Param, value: Any, device: str) -> ArrayInfo:
+    """Kind, device, dtype and rank of one tensor argument."""
+    if value is None:
+        raise TileTypeError(f"{param.name}: expected {_expected(param)}, got None", remedy="None is only for tensors the program never uses")
+    if not is_array(value):
+        raise TileTypeError(f"{param.name}: expected {_expected(param)}, got {type(value).__name__} {_short(value)}")
+    got = array_info(value, param.name)
+    if got.device.split(":")[0] != device:
+        raise TileValueError(
+            f"{param.name}: expected a tensor on device {device}, got one on {got.device}", remedy=f"the kernel was compiled for {device}: move the tensor there"
+        )
+    if got.dtype != param.dtype:
+        raise TileTypeError(f"{param.name}: expected dtype {param.dtype}, got {got.dtype}", remedy=f"parameter {param}")
+    if len(got.shape) != len(param.shape):
+        raise TileValueError(
+            f"{param.name}: expected {len(param.shape)} dimensions, shape {show_shape(param.shape)}, got {len(got.shape)}, shape {show_shape(got.shape)}"
+        )
+    if param.written:
+        _check_writable(param, value, got)
+    return got
+
+
+def _check_writable(param: Param, value: Any, got: ArrayInfo) -> None:
+    if not got.writable:
+        raise TileValueError(f"{param.name}: the program writes this tensor, and the array is read-only", remedy="pass a writable array")
+    if is_torch(value) and value.requires_grad and torch_module().is_grad_enabled():
+        raise TileValueError(
+            f"{param.name}: the program writes this tensor, and it requires grad: autograd would not see the change",
+            remedy="pass tensor.detach(), or call inside torch.no_grad()",
+        )
+    overlaps = any(e > 1 and s == 0 for e, s in zip(got.shape, got.strides, strict=True))
+    if overlaps and math.prod(got.shape):
+        raise TileValueError(f"{param.name}: the program writes this tensor, and elements of it share memory (stride 0)", remedy="pass a copy")
+
+
+def _bind_all(signature: Signature, arrays: dict[int, ArrayInfo], binder: Binder) -> None:
+    """Bind plain symbols first, so that compound extents such as 2 * n can be compared wherever they stand."""
+    for plain in (True, False):
+        for k, got in arrays.items():
+            param = signature.params[k]
+            for axis, (dim, actual) in enumerate(zip(param.shape, got.shape, strict=True)):
+                if isinstance(dim, tuple) != plain:
+                    binder.match(dim, actual, f"{param.name}.shape[{axis}]", param, got)
+
+
+def _check_layout(param: Param, got: ArrayInfo, binder: Binder) -> None:
+    if param.strides is None:
+        if not is_compact(got.shape, got.strides):
+            raise TileValueError(
+                f"{param.name}: expected contiguous memory (strides {compact_strides(got.shape)}), got strides {got.strides} in elements",
+                remedy="pass a contiguous copy, or declare the parameter as T.StridedTensor",
+            )
+        return
+    for axis, (dim, actual) in enumerate(zip(param.strides, got.strides, strict=True)):
+        if got.shape[axis] == 1 or 0 in got.shape:
+            continue
+        if isinstance(dim, str) and dim not in binder.values:
+            binder.values[dim], binder.origin[dim] = actual, f"{param.name}.strides[{axis}]"
+            continue
+        try:
+            expected = evaluate(dim, binder.values)
+        except (KeyError, ZeroDivisionError):
+            continue
+        if expected != actual:
+            raise TileValueError(
+                f"{param.name}: expected strides {show_shape(param.strides)}, got {show_shape(got.strides)}: strides[{axis}] is {actual}, expected {expected}"
+            )
+
+
+def _passable(param: Param, got: ArrayInfo) -> Any:
+    if got.direct:
+        return got.keep
+    # The compiled function compares strides even where they mean nothing.
+    strides = compact_strides(got.shape) if param.strides is None else got.strides
+    return View(got.address, param.dtype, got.shape, strides, got.keep)
+
+
+def _output(param: Param, binder: Binder, like: Any) -> Any:
+    shape = tuple(evaluate(d, binder.values) for d in param.shape)
+    if any(e < 0 for e in shape):
+        raise TileValueError(f"{param.name}: the size of this output comes out as {shape}")
+    return empty(shape, param.dtype, like)
+
+
+def _or_one(dim: Dim, binder: Binder) -> int:
+    try:
+        return evaluate(dim, binder.values)
+    except (KeyError, ZeroDivisionError):
+        return 1
+
+
+def _expected(param: Param) -> str:
+    return f"a tensor {param.dtype}{show_shape(param.shape)}"
+
+
+def _short(value: Any) -> str:
+    try:
+        text = repr(value)
+    except Exception:  # a user's broken __repr__ must not hide the message
+        return ""
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+# ---------------------------------------------------------------- scalars and addresses
+def scalar(param: Param, value: Any) -> Any:
+    """A Python number that fits the parameter exactly (integers) or as a rounding (floats)."""
+    if is_array(value) and getattr(value, "ndim", 1) == 0 and hasattr(value, "item"):
+        value = value.item()
+    kind = info(param.dtype)
+    wanted = f"{param.name}: expected {'a bool' if kind.kind == 'bool' else 'an int' if kind.is_integer else 'a number'} ({param.dtype})"
+    if isinstance(value, np.generic):
+        value = value.item()
+    if kind.kind == "float":
+        if not isinstance(value, numbers.Real):
+            raise TileTypeError(f"{wanted}, got {type(value).__name__} {_short(value)}")
+        return float(value)
+    if not isinstance(value, numbers.Integral):
+        raise TileTypeError(f"{wanted}, got {type(value).__name__} {_short(value)}")
+    value = int(value)
+    if not kind.low <= value <= kind.high:
+        raise TileValueError(f"{param.name}: {value} does not fit {param.dtype} ({kind.low} to {kind.high})")
+    return bool(value) if kind.kind == "bool" else value
+
+
+def address(param: Param, value: Any, device: str) -> Any:
+    """A raw address as the compiled function takes it, from an int or from the memory of a tensor."""
+    if is_array(value):
+        got = array_info(value, param.name)
+        if got.device.split(":")[0] != device:
+            raise TileValueError(f"{param.name}: expected memory on device {device}, got a tensor on {got.device}")
+        if not is_compact(got.shape, got.strides):
+            raise TileValueError(f"{param.name}: expected contiguous memory, got strides {got.strides} in elements")
+        value = got.address
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TileTypeError(f"{param.name}: expected an address (int) or a tensor, got {type(value).__name__} {_short(value)}")
+    if not 0 <= int(value) < 1 << 64:
+        raise TileValueError(f"{param.name}: {value} is no address")
+    return ctypes.c_void_p(int(value))
+
+
+# ---------------------------------------------------------------- the fast way
+# Element types that NumPy itself exports through DLPack.
+_NUMPY_OWN = frozenset(["bool", "float16", "float32", "float64", *(f"{u}int{b}" for u in ("", "u") for b in (8, 16, 32, 64))])
+
+
+def quick_checks(signature: Signature, types: tuple[type, ...]) -> tuple[tuple[int, Callable[[Any], bool]], ...] | None:
+    """What must hold for arguments of exactly these types so that the compiled function can be called as it is: (position,
+    predicate) pairs, or None if they always need `prepare`. All other mistakes the compiled function refuses itself."""
+    torch = torch_module()
+    checks: list[tuple[int, Callable[[Any], bool]]] = []
+    for k, (param, kind) in enumerate(zip(signature.params, types, strict=True)):
+        if param.kind == TENSOR:
+            if param.strides is not None and param.written:
+                return None  # elements may share memory
+            if torch is not None and kind in (torch.Tensor, torch.nn.Parameter):
+                checks.append((k, _torch_writable if param.written else _torch_plain))
+            elif kind is not np.ndarray or param.dtype not in _NUMPY_OWN:
+                return None
+        elif param.kind == POINTER:
+            return None
+        elif info(param.dtype).kind == "float":
+            if kind not in (float, int):
+                return None
+        elif kind is bool:
+            continue
+        elif kind is int:
+            checks.append((k, _fits(param)))
+        else:
+            return None
+    return tuple(checks)
+
+
+def _fits(param: Param) -> Callable[[Any], bool]:
+    low, high = int(info(param.dtype).low), int(info(param.dtype).high)
+    return lambda value: low <= value <= high
+
+
+def _torch_plain(tensor: Any) -> bool:
+    return not tensor.is_neg()
+
+
+def _torch_writable(tensor: Any) -> bool:
+    return not tensor.requires_grad and not tensor.is_neg()

@@ -1,0 +1,179 @@
+"""Arrays of callers as plain facts, and as DLPack objects even where their own library refuses to export them.
+
+In: NumPy arrays (also of ml_dtypes types, read-only, empty), torch tensors, any object with `__dlpack__`.
+Out: an `ArrayInfo`, and `View`, a DLPack producer over the same memory. Nothing is copied.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import TileTypeError
+from ..ir.dtype_table import info, numpy_type
+from ..ir.tvm_api import ffi
+
+
+@dataclass(frozen=True)
+class ArrayInfo:
+    """strides in elements. device: "cpu", "cuda:0", ... (as torch writes it). direct: its library's own DLPack export is
+    good as it is. keep: owns the memory."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    device: str
+    address: int
+    writable: bool
+    direct: bool
+    keep: Any
+
+
+def torch_module() -> Any:
+    """torch if the program has imported it, else None: an array can only be a tensor of a library that is loaded."""
+    return sys.modules.get("torch")
+
+
+def is_torch(value: Any) -> bool:
+    torch = torch_module()
+    return torch is not None and isinstance(value, getattr(torch, "Tensor", ()))
+
+
+def is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray) or is_torch(value) or hasattr(value, "__dlpack__")
+
+
+def array_info(value: Any, name: str) -> ArrayInfo:
+    """The facts of an array; TileTypeError for an object that is none, naming the parameter `name`."""
+    if isinstance(value, np.ndarray):
+        return _from_numpy(value, name)
+    if is_torch(value):
+        return _from_torch(value, name)
+    if hasattr(value, "__dlpack__"):
+        return _from_dlpack(value, name)
+    raise TileTypeError(
+        f"{name}: expected a tensor, got {type(value).__name__}",
+        remedy="pass a NumPy array, a torch tensor or another object that supports DLPack",
+    )
+
+
+def _from_numpy(array: np.ndarray, name: str) -> ArrayInfo:
+    if isinstance(array, np.ma.MaskedArray):
+        raise TileTypeError(f"{name}: a masked array has no plain values", remedy="pass array.filled(...) or array.data")
+    if not array.dtype.isnative:
+        raise TileTypeError(f"{name}: bytes in foreign order (dtype {array.dtype.str})", remedy='convert with array.astype(array.dtype.newbyteorder("="))')
+    if array.dtype.hasobject or array.dtype.names is not None or numpy_type(array.dtype.name) is None:
+        raise TileTypeError(f"{name}: NumPy dtype {array.dtype} is no element type of the language")
+    size = array.itemsize
+    if any(s % size for s in array.strides):
+        raise TileTypeError(f"{name}: strides of {array.strides} bytes are no multiple of the element's {size} bytes", remedy="pass a copy")
+    plain = array.dtype.kind in "biuf" and array.flags.writeable and array.size > 0
+    return ArrayInfo(
+        array.dtype.name, array.shape, tuple(s // size for s in array.strides), "cpu", array.ctypes.data, array.flags.writeable, plain, array
+    )
+
+
+def _from_torch(tensor: Any, name: str) -> ArrayInfo:
+    torch = torch_module()
+    if tensor.layout is not torch.strided:
+        raise TileTypeError(f"{name}: a tensor of layout {tensor.layout} has no plain memory", remedy="pass tensor.to_dense()")
+    if tensor.is_neg() or tensor.is_conj():
+        raise TileTypeError(f"{name}: a lazily negated or conjugated view", remedy="pass tensor.resolve_neg().resolve_conj()")
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    device = str(tensor.device)
+    address = tensor.data_ptr() if device != "meta" else 0
+    return ArrayInfo(dtype, tuple(tensor.shape), tuple(tensor.stride()), device, address, True, tensor.numel() > 0, tensor)
+
+
+def _from_dlpack(value: Any, name: str) -> ArrayInfo:
+    try:
+        device = {1: "cpu", 2: "cuda", 3: "cpu", 13: "cuda"}.get(int(value.__dlpack_device__()[0]), "another device")
+        tensor = ffi.from_dlpack(value)
+    except Exception as error:
+        raise TileTypeError(f"{name}: its DLPack export failed: {type(error).__name__}: {error}") from error
+    shape = tuple(int(e) for e in tensor.shape)
+    strides = tuple(int(s) for s in tensor.strides)
+    return ArrayInfo(str(tensor.dtype), shape, strides, device, 0, True, math.prod(shape) > 0, tensor)
+
+
+# ---------------------------------------------------------------- DLPack without the library's own export
+class _DLTensor(ctypes.Structure):
+    """`DLTensor` of dlpack.h."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64),
+    ]  # fmt: skip
+
+
+class _DLManagedTensor(ctypes.Structure):
+    """`DLManagedTensor` of dlpack.h. The deleter stays NULL, which DLPack allows: the `View` owns everything."""
+
+    _fields_ = [("tensor", _DLTensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+
+
+_new_capsule = ctypes.pythonapi.PyCapsule_New
+_new_capsule.restype = ctypes.py_object
+_new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+
+
+class View:
+    """CPU memory as a DLPack producer. The consumer must not outlive it: made for the duration of one call."""
+
+    def __init__(self, address: int, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...], keep: Any) -> None:
+        kind, rank = ffi.dtype(dtype), len(shape)
+        self._dims = (ctypes.c_int64 * (2 * rank))(*shape, *strides)
+        dims = ctypes.addressof(self._dims)
+        tensor = _DLTensor(address, 1, 0, rank, kind.type_code, kind.bits, kind.lanes, dims, dims + 8 * rank, 0)
+        self._managed = _DLManagedTensor(tensor, None, None)
+        self._keep = keep
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return _new_capsule(ctypes.addressof(self._managed), b"dltensor", None)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
+def compact_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major strides in elements."""
+    strides, step = [], 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= extent
+    return tuple(reversed(strides))
+
+
+def is_compact(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Row-major and contiguous; the stride of a dimension of one element is irrelevant, as is all of an empty array."""
+    if 0 in shape:
+        return True
+    return all(e == 1 or s == c for e, s, c in zip(shape, strides, compact_strides(shape), strict=True))
+
+
+_nothing = (ctypes.c_char * 64)()
+
+
+def placeholder(dtype: str, shape: tuple[int, ...], strides: tuple[int, ...] | None = None) -> View:
+    """A tensor of this shape without memory behind it, for a parameter that the program never touches."""
+    return View(ctypes.addressof(_nothing), dtype, shape, strides or compact_strides(shape), _nothing)
+
+
+def empty(shape: tuple[int, ...], dtype: str, like: Any) -> Any:
+    """A fresh array for an output: a torch tensor on the device of `like` if that is one, else a NumPy array."""
+    if like is not None and is_torch(like):
+        torch = torch_module()
+        kind = getattr(torch, dtype, None)
+        if not isinstance(kind, torch.dtype):
+            raise TileTypeError(f"torch has no element type {dtype} for an output", remedy="pass NumPy arrays, or the output itself")
+        return torch.empty(shape, dtype=kind, device=like.device)
+    kind = numpy_type(info(dtype).base)
+    if kind is None:
+        raise TileTypeError(f"NumPy has no element type {dtype} for an output")
+    return np.empty(shape, kind)
