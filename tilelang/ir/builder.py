@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import InternalError, JITNoBuilderError, Location, TileRuntimeError
-from .dialect import LOCAL, VAR
+from .dialect import GLOBAL, LOCAL, VAR
 from .tvm_api import AllocBuffer, Evaluate, Expr, For, ForKind, IfThenElse, Span, Stmt, Var, While, const, make_span, seq, store
 
 
@@ -84,11 +84,15 @@ class Builder:
         variable inside T.Parallel is private to the iteration. Variables start as zero.
         """
         home = self.enclosing("parallel") if buffer.scope() in (LOCAL, VAR) else None
-        home = home or self.kernel or self.enclosing("function")
+        if buffer.scope() != GLOBAL:  # a workspace in global memory is one for the whole launch, also if declared in the kernel
+            home = home or self.kernel
+        home = home or self.enclosing("function")
         if home is None:
             raise JITNoBuilderError(f"{buffer.name}: allocation outside a kernel")
         annotations = {"tl.alloc": dict(facts)} if facts else None
-        home.allocs.append(AllocBuffer(buffer, annotations, self.span()))
+        # On the host an extent may be a scalar bound just before, so the allocation stands where it was written.
+        in_place = buffer.scope() == GLOBAL and home is self.frames[-1]
+        (home.stmts if in_place else home.allocs).append(AllocBuffer(buffer, annotations, self.span()))
         if buffer.scope() == VAR:
             home.allocs.append(store(buffer, const(0, str(buffer.ty.dtype)), [0], self.span()))
         return buffer

@@ -40,10 +40,10 @@ def type_of(value: Expr) -> str:
 
 def as_value(value: Any) -> Any:
     """An operand as a Python number or an expression; variables are read, other memory is an error."""
-    if isinstance(value, Expr):
-        return _read(value)
     if isinstance(value, (int, float)):
         return value
+    if isinstance(value, Expr):
+        return value if type(value.ty) is tvm_ir.PrimType else _read(value)
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, TensorRegion):
@@ -218,22 +218,26 @@ def _cast(value: Expr, name: str, span: Span | None = None) -> Expr:
     return Cast(name, value, span)
 
 
-def operands(a: Any, b: Any, name: str | None = None) -> tuple[Expr, Expr, str]:
-    """Two operands in their common type (or in `name`). At least one is an expression."""
+def operands(a: Any, b: Any) -> tuple[Expr, Expr, str]:
+    """Two operands in their common type, and that type."""
     a, b = as_value(a), as_value(b)
-    if name is None:
-        if isinstance(a, Expr):
-            name = join(type_of(a), type_of(b) if isinstance(b, Expr) else _beside(b, type_of(a)))
-        else:
-            name = join(_beside(a, type_of(b)), type_of(b)) if isinstance(b, Expr) else join(literal_type(a), literal_type(b))
-    left = _cast(a, name) if isinstance(a, Expr) else constant(a, name)
-    right = _cast(b, name) if isinstance(b, Expr) else constant(b, name)
+    one = type_of(a) if isinstance(a, Expr) else None
+    two = type_of(b) if isinstance(b, Expr) else None
+    if one is not None and one == two:
+        return a, b, str(one)
+    if one is None:
+        one = _beside(a, two)
+    if two is None:
+        two = _beside(b, one)
+    name = join(one, two)
+    left = constant(a, name) if not isinstance(a, Expr) else a if one == name else _cast(a, name)
+    right = constant(b, name) if not isinstance(b, Expr) else b if two == name else _cast(b, name)
     return left, right, name
 
 
-def _beside(value: Any, other: str) -> str:
-    """Type of a literal next to a value of type `other`: a huge float does not widen a float64 further, the rest is `literal_type`."""
-    return "float64" if isinstance(value, float) and info(other).base == "float64" else literal_type(value)
+def _beside(value: Any, other: str | None) -> str:
+    """Type of a literal next to a value of type `other`: any float fits a float64, otherwise it is `literal_type`."""
+    return "float64" if isinstance(value, float) and other is not None and info(other).base == "float64" else literal_type(value)
 
 
 # ---------------------------------------------------------------- operators

@@ -83,6 +83,8 @@ if TYPE_CHECKING:
     tvm_ir: Any = None
     ffi: Any = None
     _ir_ffi: Any = None
+    _script: Any = None
+    IRBuilder: Any = None
 else:
     import tvm
     import tvm.ir._ffi_api as _ir_ffi
@@ -120,8 +122,8 @@ __all__ = [
     "AllocBuffer", "Analyzer", "AssertStmt", "AttrStmt", "Bind", "BufferStore", "Call", "Cast", "DeclBuffer", "Evaluate",
     "Expr", "FloatImm", "For", "ForKind", "IRModule", "IfThenElse", "IntImm", "IterVar", "Op", "PrimFunc", "Range",
     "SeqStmt", "Span", "Stmt", "StringImm", "TensorLoad", "TensorRegion", "Var", "While", "const", "decl_buffer",
-    "dtype_of", "ffi", "in_tvm_script", "is_buffer", "is_expr", "load", "location_of", "location_of_span", "make_span", "region", "register_op", "script_alloc", "script_store", "seq",
-    "shape_of", "static_shape", "store", "tirx", "tvm", "tvm_ir",
+    "dtype_of", "ffi", "in_tvm_script", "is_buffer", "is_expr", "load", "location_of", "location_of_span",
+    "make_span", "region", "register_op", "script_alloc", "script_store", "seq", "shape_of", "static_shape", "store", "tirx", "tvm", "tvm_ir",
 ]  # fmt: skip
 
 @functools.lru_cache(maxsize=65536)
