@@ -1,0 +1,23 @@
+"""The record of the CPU backend."""
+
+from __future__ import annotations
+
+from ...ir.verify import LOOPS
+from ...passes.block_threads import block_threads
+from ..base import Backend
+from .build import build, load, version
+from .grid import spread_grid
+from .scalars import legalize_scalars
+
+BACKEND = Backend(
+    kind="cpu",
+    last_level=LOOPS,
+    build=build,
+    load=load,
+    version=version,
+    lowerings=(),
+    slots={
+        "loops": (("block_threads", block_threads),),
+        "last": (("legalize_scalars", legalize_scalars), ("spread_grid", spread_grid)),
+    },
+)

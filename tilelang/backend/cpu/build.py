@@ -1,0 +1,98 @@
+"""From plain loops to machine code: the list of TVM passes we use, LLVM, and the artifact.
+
+In: the program after the pipeline's last stage. Out: an `Artifact` whose entry takes the arguments in parameter order.
+TVM's own pipeline is not used: its software pipeliner, buffer compaction and float8 passes are wrong or not needed.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from pathlib import Path
+from typing import Any
+
+from ...errors import InternalError
+from ...ir.context import PassContext
+from ...ir.tvm_api import IRModule, PrimFunc, tirx, tvm
+from ...knobs import knobs
+from ..base import Artifact
+from .threads import start_threads
+
+_T = tirx.transform
+
+
+def host_target(ctx: PassContext) -> Any:
+    """TVM's target: the processor that the user named, or this machine's."""
+    cpu = ctx.target.option("mcpu") or knobs.cpu or _host_cpu()
+    options: dict[str, Any] = {"kind": "llvm", "mcpu": cpu}
+    if ctx.target.option("mtriple"):
+        options["mtriple"] = ctx.target.option("mtriple")
+    return _tvm_target(tuple(sorted(options.items())))
+
+
+@functools.cache
+def _tvm_target(options: tuple[tuple[str, Any], ...]) -> Any:
+    return tvm.target.Target(dict(options))
+
+
+@functools.cache
+def _host_cpu() -> str:
+    return str(tvm.get_global_func("target.llvm_get_system_cpu")())
+
+
+@functools.cache
+def _passes() -> tuple[Any, Any]:
+    """(from buffers to packed functions, from packed functions to what LLVM codegen understands)."""
+    sequential = tvm.ir.transform.Sequential
+    first = sequential([
+        _T.StmtSimplify(), _T.FlattenBuffer(), _T.BF16ComputeLegalize(), _T.NarrowDataType(32), _T.VectorizeLoop(True),
+        _T.UnrollLoop(), _T.StmtSimplify(), _T.RemoveNoOp(), _T.CommonSubexprElim(), _T.AnnotateEntryFunc(), _T.SplitHostDevice(),
+        _T.MakePackedAPI(), _T.FP8StorageLegalize(), _T.BF16StorageLegalize(),
+    ])  # fmt: skip
+    return first, sequential([_T.LowerTVMBuiltin(), _T.LowerIntrin()])
+
+
+def build(func: PrimFunc, ctx: PassContext) -> Artifact:
+    """Compile for `ctx.target`. Raises InternalError with TVM's text if TVM refuses the program."""
+    target = host_target(ctx)
+    seconds: dict[str, float] = {}
+    name = str(func.attrs["global_symbol"])
+    try:
+        start = time.perf_counter()
+        first, second = _passes()
+        module = second(first(_T.BindTarget(target.with_host(target))(IRModule({name: func}))))
+        seconds["tvm"] = time.perf_counter() - start
+        start = time.perf_counter()
+        library = tvm.get_global_func("target.build.llvm")(module, target)
+        seconds["llvm"] = time.perf_counter() - start
+    except Exception as error:  # every class of TVM error is our bug here
+        raise InternalError(f"TVM refused {name} in the last step: {error}") from error
+    return _artifact(library, name, ctx, seconds)
+
+
+def _artifact(library: Any, name: str, ctx: PassContext, seconds: dict[str, float]) -> Artifact:
+    start = time.perf_counter()
+    start_threads()
+    entry = library[name]
+    seconds["jit"] = time.perf_counter() - start
+    source = str(library.inspect_source("ll"))
+
+    def save(folder: Any) -> None:
+        Path(folder, "kernel.ll").write_text(source)
+        Path(folder, "entry.txt").write_text(name)
+
+    return Artifact(entry=entry, source=source, notes=tuple(ctx.notes), seconds=seconds, save=save)
+
+
+def load(folder: Any, ctx: PassContext) -> Artifact:
+    """The artifact that `save` wrote into `folder`."""
+    name = Path(folder, "entry.txt").read_text()
+    start = time.perf_counter()
+    library = tvm.runtime.load_module(str(Path(folder, "kernel.ll")))
+    return _artifact(library, name, ctx, {"load": time.perf_counter() - start})
+
+
+def version(ctx: PassContext) -> str:
+    """What the generated code depends on besides the program: TVM, LLVM, the processor."""
+    llvm = tvm.get_global_func("target.llvm_version_major")()
+    return f"cpu-1 tvm-{tvm.__version__} llvm-{llvm} {host_target(ctx)}"

@@ -1,0 +1,112 @@
+"""Kernel regions become loops over the cores: the grid, flattened, is spread over the worker threads.
+
+In: a LOOPS program whose kernel regions no longer use thread variables. Out: a program of plain loops: one
+PARALLEL loop for each kernel region (serial where there is a single block), everything inside serial; storage of a
+block is ordinary memory aligned for vector instructions.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+from ...ir.context import PassContext
+from ...ir.dialect import ANNOTATION_PARALLEL, GLOBAL
+from ...ir.kernel import KernelRegion, map_kernels
+from ...ir.rewrite import Descend, rewrite, substitute, walk
+from ...ir.tvm_api import AllocBuffer, DeclBuffer, Expr, For, ForKind, PrimFunc, Stmt, Var, const, decl_buffer, shape_of, tirx
+
+ALIGNMENT = 64  # bytes: one AVX-512 vector, one cache line
+KEEP = "cpu.keep"  # annotation of loops that a lowering of this backend made VECTORIZED or UNROLLED on purpose
+
+
+def spread_grid(func: PrimFunc, ctx: PassContext) -> PrimFunc:
+    """The pass (slot "last")."""
+    body = map_kernels(func.body, lambda region: _region_loops(region, ctx))
+    body = rewrite(body, {For: _plain_loop})
+    return func.with_body(block_memory(body))
+
+
+def _region_loops(region: KernelRegion, ctx: PassContext) -> Stmt:
+    """One loop over all blocks; x varies fastest."""
+    body = substitute(region.body, {var: const(0, str(var.ty.dtype)) for var, _ in region.threads})
+    blocks = [(var, extent) for var, extent in region.blocks if not (isinstance(extent, int) and extent == 1)]
+    body = substitute(body, {var: const(0, str(var.ty.dtype)) for var, extent in region.blocks if isinstance(extent, int) and extent == 1})
+    if not blocks:
+        # A loop of one iteration: it is the scope of the block's allocations.
+        return For(Var("block", "int32"), 0, 1, ForKind.SERIAL, body, span=region.span)
+    if len(blocks) == 1:
+        var, extent = blocks[0]
+        return For(var, 0, _expr(extent, str(var.ty.dtype)), ForKind.PARALLEL, body, span=region.span)
+    wide = any(not isinstance(e, int) for _, e in blocks) or _product([e for _, e in blocks]) >= 1 << 31
+    dtype = "int64" if wide else "int32"
+    block = Var("block", dtype)
+    rest: Expr = block
+    indices: dict[Var, Expr] = {}
+    for k, (var, extent) in enumerate(blocks):
+        size = tirx.Max(_expr(extent, dtype), const(1, dtype)) if not isinstance(extent, int) else const(max(extent, 1), dtype)
+        last = k == len(blocks) - 1
+        index = rest if last else tirx.FloorMod(rest, size)
+        indices[var] = index if str(var.ty.dtype) == dtype else tirx.Cast(str(var.ty.dtype), index)
+        rest = tirx.FloorDiv(rest, size)
+    binds = [tirx.Bind(var, value) for var, value in indices.items()]
+    total = reduce(tirx.Mul, [_positive(extent, dtype) for _, extent in blocks])
+    return For(block, 0, total, ForKind.PARALLEL, tirx.SeqStmt([*binds, *(body.seq if isinstance(body, tirx.SeqStmt) else [body])]), span=region.span)
+
+
+def _product(extents: list[Any]) -> int:
+    return reduce(lambda a, b: a * b, extents, 1)
+
+
+def _expr(extent: Any, dtype: str) -> Expr:
+    if isinstance(extent, int):
+        return const(extent, dtype)
+    return extent if str(extent.ty.dtype) == dtype else tirx.Cast(dtype, extent)
+
+
+def _positive(extent: Any, dtype: str) -> Expr:
+    """A grid extent of zero or less launches nothing."""
+    return const(max(extent, 0), dtype) if isinstance(extent, int) else tirx.Max(_expr(extent, dtype), const(0, dtype))
+
+
+def _plain_loop(loop: For, descend: Descend) -> Stmt:
+    """Loops inside a block run in order: the workers are taken by the grid; LLVM unrolls and vectorises what pays.
+
+    The loop over the grid is the only PARALLEL one without the language's annotation.
+    """
+    annotations = dict(loop.annotations.items()) if loop.annotations else {}
+    nest = int(annotations[ANNOTATION_PARALLEL]) if ANNOTATION_PARALLEL in annotations else 0
+    kind = int(loop.kind)
+    loop = descend.children(loop)
+    if nest:
+        return _serial_nest(loop, nest)
+    if kind in (ForKind.UNROLLED, ForKind.VECTORIZED) and KEEP not in annotations:
+        kind = ForKind.SERIAL
+    return For(loop.loop_var, loop.min, loop.extent, kind, loop.body, span=loop.span)
+
+
+def _serial_nest(loop: For, depth: int) -> Stmt:
+    body = loop.body
+    if depth > 1 and isinstance(body, For):
+        body = _serial_nest(body, depth - 1)
+    return For(loop.loop_var, loop.min, loop.extent, ForKind.SERIAL, body, span=loop.span)
+
+
+def block_memory(body: Stmt) -> Stmt:
+    """All scopes of the language are one kind of memory here; what we allocate is aligned for vectors."""
+    table: dict[Var, Var] = {}
+
+    def see(stmt: Any) -> None:
+        old = stmt.buffer
+        if old.scope() != GLOBAL or isinstance(stmt, AllocBuffer):
+            strides = list(old.ty.strides) or None
+            table[old] = decl_buffer(shape_of(old), str(old.ty.dtype), old.name, GLOBAL, strides=strides, alignment=ALIGNMENT)
+
+    walk(body, {AllocBuffer: see})
+    views: list[Any] = []
+    walk(body, {DeclBuffer: views.append})
+    for view in views:
+        old = view.buffer
+        if old.scope() != GLOBAL:
+            table[old] = decl_buffer(shape_of(old), str(old.ty.dtype), old.name, GLOBAL, strides=list(old.ty.strides) or None)
+    return substitute(body, table)

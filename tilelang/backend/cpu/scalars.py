@@ -1,0 +1,249 @@
+"""Scalar arithmetic becomes what LLVM computes exactly as the language says.
+
+In: a LOOPS program. Out: the same without operations that are undefined, missing or wrong below: integer division by
+zero gives 0, shifts of a whole word or more give 0 (or the sign), float-to-integer casts truncate and saturate (NaN is 0),
+floats of 8 bits and less are computed in float32 and rounded after each operation, functions become arithmetic.
+float16 rounds after each operation; bfloat16 keeps float32 inside one expression and rounds where it is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...errors import TileNotSupportedError
+from ...ir.context import PassContext
+from ...ir.dialect import attr, op_name
+from ...ir.rewrite import Descend, rewrite
+from ...ir.tvm_api import Call, Cast, Expr, FloatImm, IntImm, PrimFunc, const, dtype_of, tirx
+from . import math
+from .expressions import bits_of, cast, f32, float_of, named, reinterpret
+from .small_floats import decode, encode, is_small_float
+
+HALF = ("float16", "bfloat16")
+FLOAT_OPS = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
+COMPARISONS = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
+INT_DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
+
+
+def legalize_scalars(func: PrimFunc, ctx: PassContext) -> PrimFunc:
+    """The pass (slot "last")."""
+    rules: dict[Any, Callable[[Any, Descend], Any]] = {
+        FloatImm: _float_constant,
+        Cast: _cast_rule,
+        INT_DIVISIONS: _division,
+        FLOAT_OPS: _float_operation,
+        COMPARISONS: _comparison,
+        tirx.Select: _select,
+        Call: _call,
+    }
+    return func.with_body(rewrite(func.body, rules))
+
+
+def _lanes(dtype: str) -> int:
+    base, _, lanes = dtype.rpartition("x")
+    return int(lanes) if base and lanes.isdigit() else 1
+
+
+def is_float(dtype: str) -> bool:
+    return dtype.startswith(("float", "bfloat"))
+
+
+def _bits(value: Expr) -> Expr:
+    """uint8 pattern of a small float."""
+    if isinstance(value, Call) and op_name(value) == "tirx.reinterpret" and dtype_of(value.args[0]) == "uint8":
+        return value.args[0]
+    return reinterpret(value, "uint8")
+
+
+# ---------------------------------------------------------------- casts
+def convert(value: Expr, dtype: str) -> Expr:
+    """`value` as `dtype`, as the language defines casts; scalars and vectors."""
+    source = dtype_of(value)
+    if source == dtype:
+        return value
+    if _lanes(dtype) > 1:
+        if any(is_small_float(d.rpartition("x")[0]) for d in (source, dtype)):
+            raise TileNotSupportedError(f"cast of the vector type {source} to {dtype} on the CPU", remedy="cast element by element")
+        return tirx.Cast(dtype, value)
+    if is_small_float(source):
+        return convert(decode(_bits(value), source), dtype)
+    if is_small_float(dtype):
+        return reinterpret(encode(narrow(value), dtype), dtype)
+    if source == "float64" and dtype in HALF:
+        return tirx.Cast(dtype, narrow(value))
+    if is_float(source) and dtype.startswith(("int", "uint")):
+        return _float_to_int(value, dtype)
+    return tirx.Cast(dtype, value)
+
+
+def narrow(value: Expr) -> Expr:
+    """float32 from any scalar; float64 is rounded to odd, so that a later rounding to fewer bits is the only one."""
+    if dtype_of(value) != "float64":
+        return cast(value, "float32")
+
+    def odd(x: Expr) -> Expr:
+        def fix(y: Expr) -> Expr:
+            bits = bits_of(y)
+            wide = tirx.Cast("float64", y)
+            even = (bits & const(1, "uint32")) == const(0, "uint32")
+            inexact = tirx.And(even, tirx.And(wide != x, x == x))
+            outward = tirx.abs(wide) > tirx.abs(x)
+            moved = tirx.Select(outward, bits - const(1, "uint32"), bits + const(1, "uint32"))
+            return float_of(tirx.Select(inexact, moved, bits))
+
+        return named(tirx.Cast("float32", x), fix, "y")
+
+    return named(value, odd, "x")
+
+
+def _float_to_int(value: Expr, dtype: str) -> Expr:
+    """Truncation; types narrower than 32 bits take the low bits of an int32 (as C does), wider ones saturate."""
+    value = value if dtype_of(value) in ("float32", "float64") else tirx.Cast("float32", value)
+    bits = int(dtype.lstrip("uint"))
+    whole = dtype if bits >= 32 else "int32"
+    unsigned = whole.startswith("u")
+    bits = max(bits, 32)
+    low, high = (0, (1 << bits) - 1) if unsigned else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+    source = dtype_of(value)
+
+    def saturate(x: Expr) -> Expr:
+        bottom, top = const(float(low), source), const(float(high + 1), source)
+        inside = tirx.And(x >= bottom, x < top)
+        zero = const(0.0, source)
+        edge = tirx.Select(x >= top, const(high, whole), tirx.Select(x < bottom, const(low, whole), const(0, whole)))
+        return tirx.Select(inside, tirx.Cast(whole, tirx.Select(inside, x, zero)), edge)
+
+    return cast(named(value, saturate, "x"), dtype)
+
+
+def _cast_rule(node: Any, descend: Descend) -> Expr:
+    return convert(descend(node.value), dtype_of(node))
+
+
+def _float_constant(node: Any, descend: Descend) -> Expr:
+    dtype = dtype_of(node)
+    return convert(f32(float(node.value)), dtype) if is_small_float(dtype) else node
+
+
+# ---------------------------------------------------------------- operators
+def _float_operation(node: Any, descend: Descend) -> Expr:
+    dtype = dtype_of(node)
+    if isinstance(node, tirx.Div) and not is_float(dtype):
+        return _division(node, descend)
+    if not is_small_float(dtype):
+        return descend.children(node)
+    a, b = convert(descend(node.a), "float32"), convert(descend(node.b), "float32")
+    return convert(type(node)(a, b), dtype)
+
+
+def _comparison(node: Any, descend: Descend) -> Expr:
+    if not is_small_float(dtype_of(node.a)):
+        return descend.children(node)
+    return type(node)(convert(descend(node.a), "float32"), convert(descend(node.b), "float32"))
+
+
+def _select(node: Any, descend: Descend) -> Expr:
+    dtype = dtype_of(node)
+    if not is_small_float(dtype):
+        return descend.children(node)
+    a, b = _bits(descend(node.true_value)), _bits(descend(node.false_value))
+    return reinterpret(tirx.Select(descend(node.condition), a, b), dtype)
+
+
+def _division(node: Any, descend: Descend) -> Expr:
+    """Integer division that cannot trap: x // 0 is 0, x % 0 is 0, the most negative number // -1 wraps."""
+    dtype = dtype_of(node)
+    if is_float(dtype):
+        return _float_operation(node, descend)
+    a, b = descend(node.a), descend(node.b)
+    make = type(node)
+    if isinstance(b, IntImm):
+        if int(b) == 0:
+            return const(0, dtype)
+        return make(a, b)
+    if _lanes(dtype) > 1:
+        return make(a, b)
+    quotient = make in (tirx.FloorDiv, tirx.Div)
+    zero, one = const(0, dtype), const(1, dtype)
+
+    def safe(x: Expr) -> Callable[[Expr], Expr]:
+        def build(y: Expr) -> Expr:
+            if dtype.startswith("uint"):
+                divisor = tirx.Select(y == zero, one, y)
+                return tirx.Select(y == zero, zero, make(x, divisor))
+            minus = const(-1, dtype)
+            trap = tirx.Or(y == zero, y == minus)
+            special = tirx.Select(y == zero, zero, (zero - x) if quotient else zero)
+            return tirx.Select(trap, special, make(x, tirx.Select(trap, one, y)))
+
+        return build
+
+    return named(a, lambda x: named(b, safe(x), "divisor"), "dividend")
+
+
+def _shift(node: Any, a: Expr, b: Expr) -> Expr:
+    """Shifts by the width or more (or by a negative amount) move every bit out."""
+    dtype = dtype_of(node)
+    make = tirx.shift_left if op_name(node) == "tirx.shift_left" else tirx.shift_right
+    if _lanes(dtype) > 1:
+        return make(a, b)
+    bits = int(dtype.lstrip("uint"))
+    if isinstance(b, IntImm) and 0 <= int(b) < bits:
+        return make(a, b)
+
+    def guarded(y: Expr) -> Expr:
+        inside = tirx.And(y >= const(0, dtype), y < const(bits, dtype))
+        amount = tirx.Select(inside, y, const(bits - 1 if dtype.startswith("int") and make is tirx.shift_right else 0, dtype))
+        if make is tirx.shift_right and dtype.startswith("int"):
+            return make(a, amount)
+        return tirx.Select(inside, make(a, amount), const(0, dtype))
+
+    return named(b, guarded, "amount")
+
+
+# ---------------------------------------------------------------- functions
+ARITHMETIC = ("fabs", "floor", "ceil", "trunc", "round", "nearbyint", "sqrt", "isnan", "isinf", "isfinite", "copysign", "fma")
+
+
+def _call(node: Any, descend: Descend) -> Expr:
+    name = op_name(node)
+    if name in ("tirx.shift_left", "tirx.shift_right"):
+        return _shift(node, descend(node.args[0]), descend(node.args[1]))
+    function = str(attr(node, "name")) if name == "tl.math" else name.removeprefix("tirx.")
+    dtype = dtype_of(node) if name.startswith(("tirx.", "tl.math")) and hasattr(node.ty, "dtype") else ""
+    if name == "tirx.if_then_else" and is_small_float(dtype):
+        a, b = (_bits(descend(v)) for v in node.args[1:])
+        return reinterpret(tirx.if_then_else(descend(node.args[0]), a, b), dtype)
+    known = function in math.POLYNOMIAL or function in math.LIBRARY or function in ARITHMETIC or name == "tl.math"
+    if not name.startswith(("tirx.", "tl.math")) or not known:
+        return descend.children(node)
+    return elementwise(function, [descend(a) for a in node.args], dtype)
+
+
+def elementwise(function: str, args: list[Expr], dtype: str) -> Expr:
+    """A function of the language on scalars. Half types and smaller compute in float32 and round once."""
+    if any(is_small_float(dtype_of(a)) or dtype_of(a) in HALF for a in args):
+        args = [convert(a, "float32") if is_float(dtype_of(a)) else a for a in args]
+        return convert(elementwise(function, args, "float32" if is_float(dtype) else dtype), dtype)
+    if dtype == "float32" and function in math.POLYNOMIAL:
+        return math.POLYNOMIAL[function](args[0])
+    if function in EXTRA:
+        return EXTRA[function](args, dtype)
+    if function in math.LIBRARY:
+        return cast(math.libm(function, *args), dtype)
+    if function in ARITHMETIC:
+        return tirx.call_intrin(dtype, f"tirx.{function}", *args)
+    raise TileNotSupportedError(f"the function {function} on {dtype} has no CPU form")
+
+
+def _sigmoid64(args: list[Expr], dtype: str) -> Expr:
+    one = const(1.0, dtype)
+    return one / (one + cast(math.libm("exp", const(0.0, dtype) - args[0]), dtype))
+
+
+EXTRA: dict[str, Callable[[list[Expr], str], Expr]] = {
+    "rsqrt": lambda a, d: const(1.0, d) / tirx.sqrt(a[0]),
+    "sigmoid": _sigmoid64,
+    "exp10": lambda a, d: math.libm("pow", const(10.0, "float64"), a[0]),
+}

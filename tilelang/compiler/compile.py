@@ -1,0 +1,80 @@
+"""One call from a program to something that runs: the pipeline with a backend's record, then its `build`.
+
+In: a `PrimFunc` at TILE level, a target, the user's pass configuration. Out: an `Artifact`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..backend.base import Artifact, Backend
+from ..backend.cpu import BACKEND as CPU
+from ..errors import InternalError, TileError, TileNotSupportedError, TileValueError
+from ..ir.context import PassContext
+from ..ir.tvm_api import PrimFunc
+from ..target.target import Target
+from .pipeline import run, stages_for
+
+BACKENDS: Mapping[str, Backend] = {backend.kind: backend for backend in (CPU,)}
+
+
+def backend_for(target: Target) -> Backend:
+    """The record of the target's backend. Raises TileNotSupportedError if this package has none."""
+    if target.kind not in BACKENDS:
+        raise TileNotSupportedError(f"no backend for target {target}", remedy=f"targets with a backend: {', '.join(BACKENDS)}")
+    return BACKENDS[target.kind]
+
+
+def context(target: Target, config: Mapping[str, Any] | None = None) -> PassContext:
+    """A fresh pass context for one compilation."""
+    return PassContext(target=target, config=dict(config or {}), lowerings=backend_for(target).lowerings)
+
+
+def _stages(func: PrimFunc, ctx: PassContext, seconds: dict[str, float]) -> Any:
+    """(stage name, program after it), one by one; errors of TVM become ours and name the stage they came from."""
+    backend = backend_for(ctx.target)
+    names = iter([stage.name for stage in stages_for(backend)])
+    steps = run(func, backend, ctx, seconds)
+    while True:
+        name = next(names, "the end")
+        try:
+            _, func = next(steps)
+        except StopIteration:
+            return
+        except (TileError, InternalError, Warning):
+            raise
+        except Exception as error:
+            raise InternalError(f"stage {name} failed: {type(error).__name__}: {error}") from error
+        yield name, func
+
+
+def compile_program(func: PrimFunc, target: Target, config: Mapping[str, Any] | None = None) -> Artifact:
+    """Compile `func` for `target`. `artifact.seconds` has the time of each stage and of the whole ("total")."""
+    start = time.perf_counter()
+    ctx = context(target, config)
+    seconds: dict[str, float] = {}
+    for _, program in _stages(func, ctx, seconds):
+        func = program
+    artifact = backend_for(target).build(func, ctx)
+    total = time.perf_counter() - start
+    return replace(artifact, seconds={**seconds, **artifact.seconds, "total": total}, notes=tuple(ctx.notes))
+
+
+def lower_to(func: PrimFunc, target: Target, config: Mapping[str, Any] | None, stage: str) -> PrimFunc:
+    """The program after the stage of this name; TileValueError if the target has no such stage."""
+    ctx = context(target, config)
+    names = [s.name for s in stages_for(backend_for(target))]
+    if stage not in names:
+        raise TileValueError(f"target {target} has no stage {stage!r}", remedy=f"stages are {', '.join(names)}")
+    for name, program in _stages(func, ctx, {}):
+        if name == stage:
+            return program
+    raise InternalError(f"stage {stage} did not run")
+
+
+def load_artifact(folder: Any, target: Target, config: Mapping[str, Any] | None = None) -> Artifact:
+    """The artifact that `Artifact.save` wrote into `folder`."""
+    return backend_for(target).load(folder, context(target, config))
