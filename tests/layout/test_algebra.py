@@ -17,7 +17,8 @@ EXTENTS = st.sampled_from([1, 2, 3, 4, 5, 6, 8])
 
 @st.composite
 def layouts(draw, max_size=300):
-    dims = draw(st.lists(st.lists(st.tuples(EXTENTS, st.sampled_from([0, 1, 2, 3, 4, 6, 8, 12, 16, 24])), min_size=1, max_size=3), min_size=1, max_size=3))
+    iterator = st.tuples(EXTENTS, st.sampled_from([0, 1, 2, 3, 4, 6, 8, 12, 16, 24]))
+    dims = draw(st.lists(st.lists(iterator, min_size=1, max_size=3), min_size=1, max_size=3))
     layout = StridedLayout(tuple(tuple(dim) for dim in dims))
     return layout if layout.size <= max_size else StridedLayout((tuple(dims[0][:2]),))
 

@@ -9,6 +9,7 @@ another is wanted (`join`).
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,21 +36,25 @@ class Conflict:
         return f"element {self.element} is wanted on threads {list(self.first)} and on threads {list(self.second)}"
 
 
-def _wants(function: Callable[..., Any], rank: int) -> bool:
-    """Does the function take the copy number after `rank` coordinates?"""
-    code = getattr(function, "__code__", None)
-    if code is None:
-        return True
-    bound = 1 if hasattr(function, "__self__") else 0
-    return bool(code.co_flags & 0x04) or code.co_argcount - bound > rank
+# (coordinates, copy) -> (thread, register coordinates; None: numbered automatically)
+Rule = Callable[[Sequence[Any], Any], tuple[Any, "tuple[Any, ...] | None"]]
+
+
+def _with_copy(function: Callable[..., Any], rank: int, copies: int) -> Callable[[Sequence[Any], Any], Any]:
+    """`function` as one of (coordinates, copy): the user's may or may not take the copy number as its last argument."""
+    kinds = [p for p in inspect.signature(function).parameters.values() if p.default is p.empty]
+    open_ended = any(p.kind is p.VAR_POSITIONAL for p in kinds)
+    if len(kinds) > rank or (open_ended and copies > 1):
+        return lambda coords, rep: function(*coords, rep)
+    return lambda coords, rep: function(*coords)
 
 
 class Fragment:
     """Copy `rep` of element `coords` lies in register `index` of thread `thread`.
 
     forward_fn(*coords[, rep]) -> (thread, index), or the two functions forward_thread_fn(*coords[, rep]) -> thread and
-    forward_index_fn(*coords) -> index; without an index function each thread numbers its elements in row-major order.
-    replicate: number of copies. A register index may be a list of coordinates; it is flattened in row-major order.
+    forward_index_fn(*coords[, rep]) -> index; without an index function each thread numbers its elements in row-major
+    order. replicate: number of copies. An index may have several coordinates; they are flattened in row-major order.
     """
 
     def __init__(
@@ -67,71 +72,77 @@ class Fragment:
                 remedy="give forward_fn(*coords[, rep]) -> (thread, index), or forward_thread_fn and forward_index_fn",
             )
         self.replicate_size = replicate
-        self._forward_fn, self._thread_fn, self._index_fn = forward_fn, forward_thread_fn, forward_index_fn
+        self._rule = self._user_rule(forward_fn, forward_thread_fn, forward_index_fn)
+
+    def _user_rule(self, both: Any, thread: Any, index: Any) -> Rule:
+        rank = len(self.shape)
+        if both is not None:
+            place = _with_copy(both, rank, self.replicate_size)
+
+            def rule(coords: Sequence[Any], rep: Any) -> tuple[Any, tuple[Any, ...] | None]:
+                out = as_tuple(place(coords, rep))
+                if len(out) < 2:
+                    raise LayoutError(f"fragment of shape {self.shape}: forward_fn must return (thread, index), got {out}")
+                return out[0], out[1:] if len(out) > 2 else as_tuple(out[1])
+
+            return rule
+        thread_of = _with_copy(thread, rank, self.replicate_size)
+        if index is None:
+            return lambda coords, rep: (thread_of(coords, rep), None)
+        index_of = _with_copy(index, rank, self.replicate_size)
+        return lambda coords, rep: (thread_of(coords, rep), as_tuple(index_of(coords, rep)))
 
     # ---- evaluation
     def forward(self, coords: Sequence[Any], rep: Any = 0) -> tuple[Any, Any]:
         """(thread, register) of one copy: integers, NumPy arrays or expressions."""
         if len(coords) != len(self.shape):
             raise LayoutError(f"{len(coords)} indices for a fragment of shape {self.shape}")
-        rank = len(self.shape)
-        if self._forward_fn is not None:
-            args = (*coords, rep) if _wants(self._forward_fn, rank) else tuple(coords)
-            out = as_tuple(self._forward_fn(*args))
-            if len(out) < 2:
-                raise LayoutError(f"fragment of shape {self.shape}: forward_fn must return (thread, index), got {out}")
-            return out[0], self._flat_index(out[1:] if len(out) > 2 else as_tuple(out[1]))
-        assert self._thread_fn is not None
-        thread = self._thread_fn(*((*coords, rep) if _wants(self._thread_fn, rank) else coords))
-        if self._index_fn is None:
+        thread, index = self._rule(coords, rep)
+        if index is None:
             return thread, self._numbered(coords, rep)
-        index = self._index_fn(*((*coords, rep) if _wants(self._index_fn, rank) else coords))
-        return thread, self._flat_index(as_tuple(index))
+        return thread, index[0] if len(index) == 1 else ravel(index, self._index_box)
 
-    def _flat_index(self, index: tuple[Any, ...]) -> Any:
-        return index[0] if len(index) == 1 else ravel(index, self._index_box)
+    def map_forward_thread(self, indices: Sequence[Any], rep: Any = 0) -> Any:
+        """The thread that holds copy `rep` of an element."""
+        return self.forward(indices, rep)[0]
+
+    def map_forward_index(self, indices: Sequence[Any], rep: Any = 0) -> Any:
+        """The register that holds copy `rep` of an element."""
+        return self.forward(indices, rep)[1]
+
+    def __call__(self, *indices: Any) -> tuple[Any, Any]:
+        return self.forward(indices[: len(self.shape)], *indices[len(self.shape) :])
+
+    def _grid(self) -> tuple[list[np.ndarray], np.ndarray]:
+        *coords, rep = np.indices((*self.shape, self.replicate_size), dtype=np.int64)
+        return coords, rep
 
     @functools.cached_property
     def _index_box(self) -> tuple[int, ...]:
         """Extents of a register index that has several coordinates."""
-        *grid, rep = np.indices((*self.shape, self.replicate_size), dtype=np.int64)
-        fn = self._forward_fn or self._index_fn
-        assert fn is not None
-        out = as_tuple(fn(*((*grid, rep) if _wants(fn, len(self.shape)) else grid)))
-        index = (out[1:] if len(out) > 2 else as_tuple(out[1])) if self._forward_fn is not None else out
-        return tuple(int(np.max(np.asarray(x))) + 1 for x in index)
+        return tuple(int(np.max(x)) + 1 for x in self._rule(*self._grid())[1] or ())
 
     @functools.cached_property
     def _numbers(self) -> np.ndarray:
         """Register numbers when none were given: the n-th element that a thread holds, in row-major order."""
         shape = (*self.shape, self.replicate_size)
-        *grid, rep = np.indices(shape, dtype=np.int64)
-        assert self._thread_fn is not None
-        rank = len(self.shape)
-        threads = np.broadcast_to(self._thread_fn(*((*grid, rep) if _wants(self._thread_fn, rank) else grid)), shape)
-        seen: dict[tuple[int, int], int] = {}
-        count: dict[int, int] = {}
-        numbers = np.empty(threads.size, dtype=np.int64)
+        threads = np.broadcast_to(self._rule(*self._grid())[0], shape)
+        held: dict[int, dict[int, int]] = {}  # thread -> element -> register
+        numbers = []
         for k, thread in enumerate(threads.reshape(-1).tolist()):
-            key = (thread, k // self.replicate_size)
-            if key not in seen:
-                seen[key] = count.get(thread, 0)
-                count[thread] = seen[key] + 1
-            numbers[k] = seen[key]
-        return numbers.reshape(shape)
+            registers = held.setdefault(thread, {})
+            numbers.append(registers.setdefault(k // self.replicate_size, len(registers)))
+        return np.array(numbers, dtype=np.int64).reshape(shape)
 
     def _numbered(self, coords: Sequence[Any], rep: Any) -> Any:
         found = recognise(self._numbers)
-        if found is not None:
-            return found(*coords, rep)
-        return self._numbers[(*coords, rep)]
+        return found(*coords, rep) if found is not None else self._numbers[(*coords, rep)]
 
     @functools.cached_property
     def table(self) -> tuple[np.ndarray, np.ndarray]:
         """(threads, registers) of every copy of every element: int64 arrays of shape (*shape, copies)."""
         shape = (*self.shape, self.replicate_size)
-        *grid, rep = np.indices(shape, dtype=np.int64)
-        thread, index = self.forward(grid, rep)
+        thread, index = self.forward(*self._grid())
         threads, registers = (np.ascontiguousarray(np.broadcast_to(np.asarray(x, dtype=np.int64), shape)) for x in (thread, index))
         for what, array in (("thread", threads), ("register", registers)):
             if array.min() < 0:
@@ -164,8 +175,8 @@ class Fragment:
         if len(clash):
             where = tuple(int(x) for x in clash[0])
             thread, register = int(threads[where]), int(registers[where])
-            other = unravel(int(held[thread, register]), self.shape)
-            raise LayoutError(f"fragment of shape {self.shape}: elements {where[:-1]} and {other} share register {register} of thread {thread}")
+            pair = f"elements {where[:-1]} and {unravel(int(held[thread, register]), self.shape)}"
+            raise LayoutError(f"fragment of shape {self.shape}: {pair} share register {register} of thread {thread}")
         return held
 
     def check(self, threads: int | None = None) -> None:
@@ -222,25 +233,26 @@ class Fragment:
         return other if other.contains(self) is None else conflict
 
     # ---- new fragments
-    def _like(self, shape: Sequence[int], forward: Callable[..., Any], replicate: int) -> Fragment:
-        return Fragment(shape, forward, replicate=replicate)
+    def _like(self, shape: Sequence[int], place: Callable[[Sequence[Any], Any], tuple[Any, Any]], replicate: int) -> Fragment:
+        """A fragment of this class by its place function (coordinates, copy) -> (thread, register)."""
+        rank = len(shape)
+        return type(self)(shape, lambda *index: place(index[:rank], index[rank] if len(index) > rank else 0), replicate=replicate)
 
     def repeat(self, repeats: Sequence[int], repeat_on_thread: bool = False, lower_dim_first: bool = True) -> Fragment:
         """Tile the fragment by the factors. New copies of the pattern lie on new threads (`repeat_on_thread`) or in new
         registers; `lower_dim_first`: the copies are counted with the last dimension fastest, else the first."""
-        factors = [int(r) for r in repeats]
-        if len(factors) != len(self.shape) or min(factors) < 1:
-            raise LayoutError(f"repeat by {tuple(repeats)} of a fragment of shape {self.shape}: expected a positive factor for each dimension")
-        shape, rank = self.shape, len(self.shape)
+        factors, shape = [int(r) for r in repeats], self.shape
+        if len(factors) != len(shape) or min(factors) < 1:
+            raise LayoutError(f"repeat by {tuple(repeats)} of a fragment of shape {shape}: expected a positive factor for each dimension")
         number = StridedLayout.row_major(factors) if lower_dim_first else StridedLayout.column_major(factors)
         step = self.get_thread_size() if repeat_on_thread else self.get_register_size()
 
-        def forward(*index: Any) -> tuple[Any, Any]:
-            block = number(*[x // e for x, e in zip(index[:rank], shape, strict=True)])
-            thread, register = self.forward([x % e for x, e in zip(index[:rank], shape, strict=True)], index[rank])
-            return (thread + block * step, register) if repeat_on_thread else (thread, register + block * step)
+        def place(coords: Sequence[Any], rep: Any) -> tuple[Any, Any]:
+            shift = number(*[x // e for x, e in zip(coords, shape, strict=True)]) * step
+            thread, register = self.forward([x % e for x, e in zip(coords, shape, strict=True)], rep)
+            return (thread + shift, register) if repeat_on_thread else (thread, register + shift)
 
-        return self._like([e * r for e, r in zip(shape, factors, strict=True)], forward, self.replicate_size)
+        return self._like([e * r for e, r in zip(shape, factors, strict=True)], place, self.replicate_size)
 
     def replicate(self, copies: int) -> Fragment:
         """`copies` times as many copies: each group of threads again on the threads after it."""
@@ -248,22 +260,22 @@ class Fragment:
             raise LayoutError(f"replicate({copies}): expected a positive number of copies")
         threads, mine = self.get_thread_size(), self.replicate_size
 
-        def forward(*index: Any) -> tuple[Any, Any]:
-            thread, register = self.forward(index[:-1], index[-1] % mine)
-            return thread + index[-1] // mine * threads, register
+        def place(coords: Sequence[Any], rep: Any) -> tuple[Any, Any]:
+            thread, register = self.forward(coords, rep % mine)
+            return thread + rep // mine * threads, register
 
-        return self._like(self.shape, forward, mine * copies)
+        return self._like(self.shape, place, mine * copies)
 
-    def condense(self) -> Fragment:
+    def condense_rep_var(self) -> Fragment:
         """The same owners with as few copies as a regular choice of them allows: copies that coincide are dropped."""
-        total, rank = self.replicate_size, len(self.shape)
+        total = self.replicate_size
         code = self.table[0] * self.get_register_size() + self.table[1]
         everything = [set(row) for row in code.reshape(-1, total).tolist()]
         for count in (c for c in range(1, total) if total % c == 0):
             for step in (1, total // count):
                 kept = code[..., : count * step : step].reshape(-1, count).tolist()
                 if all(set(row) == every for row, every in zip(kept, everything, strict=True)):
-                    return self._like(self.shape, lambda *index, s=step: self.forward(index[:rank], index[rank] * s), count)
+                    return self._like(self.shape, lambda coords, rep, step=step: self.forward(coords, rep * step), count)
         return self
 
 

@@ -92,7 +92,7 @@ class Layout:
 
     def offsets(self) -> np.ndarray:
         """Flat row-major offset of every element: int64 array of the layout's shape."""
-        return np.ravel_multi_index(tuple(np.moveaxis(self.table, -1, 0)), self.get_output_shape())
+        return np.asarray(ravel(tuple(np.moveaxis(self.table, -1, 0)), self.get_output_shape()))
 
     def collision(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
         """The first two elements that share a place, or None if the layout is injective."""
@@ -115,7 +115,7 @@ class Layout:
 
     # ---- new layouts
     def _like(self, shape: Sequence[Any], forward: Callable[..., Any]) -> Layout:
-        return Layout(shape, forward)
+        return type(self)(shape, forward)
 
     def strided(self) -> StridedLayout | None:
         """The same offsets as a strided layout, if they are one."""
