@@ -6,21 +6,29 @@ A `Lowering` of a backend is only an optimisation of it and must agree with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from ..ir.context import PassContext
 from ..ir.kernel import KernelRegion
-from ..ir.tvm_api import Call, Span, Stmt
+from ..ir.tvm_api import Call, Span, Stmt, Var
 
 
 @dataclass
 class LowerContext:
-    """Where a call stands: the pass context, the kernel region around it, the user's position."""
+    """Where a call stands: the pass context, the kernel region around it, the user's position.
+
+    per_thread: the statement belongs to one thread (or to one iteration of `T.Parallel`): loops are serial, and no
+    "tl.collective" attribute is put around them. roots: for every view the buffer that owns its storage. temporaries:
+    buffers made by the lowering; the pass declares them at the top of the kernel region (of the iteration).
+    """
 
     passes: PassContext
     kernel: KernelRegion | None
     span: Span | None
+    per_thread: bool = False
+    roots: Mapping[Var, Var] = field(default_factory=dict)
+    temporaries: list[Var] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
