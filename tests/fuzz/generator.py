@@ -7,10 +7,30 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .programs import FLOATS, INTS, LIMIT, Break, Continue, Env, Expr, Program, Stmt, Tile, choose_shape, clamp, read_padded, run_all, write_clipped
+from .programs import (
+    FLOATS,
+    INTS,
+    LIMIT,
+    Break,
+    Continue,
+    Env,
+    Expr,
+    Program,
+    Stmt,
+    Tile,
+    choose_shape,
+    clamp,
+    read_padded,
+    run_all,
+    write_clipped,
+)
 
 SCOPES = ("shared.dyn", "shared", "local.fragment")
-ALLOC = {"shared.dyn": "T.alloc_shared({s}, {d!r})", "shared": "T.alloc_shared({s}, {d!r}, scope='shared')", "local.fragment": "T.alloc_fragment({s}, {d!r})"}
+ALLOC = {
+    "shared.dyn": "T.alloc_shared({s}, {d!r})",
+    "shared": "T.alloc_shared({s}, {d!r}, scope='shared')",
+    "local.fragment": "T.alloc_fragment({s}, {d!r})",
+}
 
 
 class Generator:
@@ -52,7 +72,9 @@ class Generator:
         return f"not ({text})" if self.rng.random() < 0.15 else text
 
     # ---- tiles
-    def new_tile(self, shape: tuple[int, ...] | None = None, dtype: str | None = None, scope: str | None = None) -> tuple[Tile, list[Stmt]]:
+    def new_tile(
+        self, shape: tuple[int, ...] | None = None, dtype: str | None = None, scope: str | None = None
+    ) -> tuple[Tile, list[Stmt]]:
         shape = shape or choose_shape(self.rng, self.rng.choice((1, 2, 2, 2, 3)))
         tile = Tile(self.fresh("t"), shape, dtype or self.rng.choice((*FLOATS, *INTS)), scope or self.rng.choice(SCOPES))
         spelled = ALLOC[tile.scope].format(s=shape if len(shape) > 1 or self.rng.random() < 0.5 else shape[0], d=tile.dtype)
@@ -72,7 +94,12 @@ class Generator:
     def load(self, tile: Tile) -> Stmt:
         """Copy from a global tensor: a corner that may lie outside, or explicit slices inside or across the edge."""
         rank = len(tile.shape)
-        source = Tile(self.fresh("A"), tuple(e + self.rng.randint(0, 20) for e in (*[2] * self.rng.randint(0, 1), *tile.shape)), self.input_dtype(tile), "global")
+        source = Tile(
+            self.fresh("A"),
+            tuple(e + self.rng.randint(0, 20) for e in (*[2] * self.rng.randint(0, 1), *tile.shape)),
+            self.input_dtype(tile),
+            "global",
+        )
         self.params.append(source)
         lead = len(source.shape) - rank
         mins = [self.scalar() if self.rng.random() < 0.5 else str(self.rng.randint(-3, 12)) for _ in range(rank)]
@@ -120,21 +147,40 @@ class Generator:
         if kind < 0.7:
             op = rng.choice("+-")
             sign = 1 if op == "+" else -1
-            return Expr(f"({a.text} {op} {b.text})", lambda env, g: a.value(env, g) + sign * b.value(env, g), a.bound + b.bound, a.integer and b.integer)
+            return Expr(
+                f"({a.text} {op} {b.text})",
+                lambda env, g: a.value(env, g) + sign * b.value(env, g),
+                a.bound + b.bound,
+                a.integer and b.integer,
+            )
         if kind < 0.78 and a.bound * b.bound <= 2000:
-            return Expr(f"({a.text} * {b.text})", lambda env, g: a.value(env, g) * b.value(env, g), a.bound * b.bound, a.integer and b.integer)
+            return Expr(
+                f"({a.text} * {b.text})", lambda env, g: a.value(env, g) * b.value(env, g), a.bound * b.bound, a.integer and b.integer
+            )
         if kind < 0.86:
-            return Expr(f"T.max({a.text}, {b.text})", lambda env, g: np.maximum(a.value(env, g), b.value(env, g)), max(a.bound, b.bound), a.integer and b.integer)
+            return Expr(
+                f"T.max({a.text}, {b.text})",
+                lambda env, g: np.maximum(a.value(env, g), b.value(env, g)),
+                max(a.bound, b.bound),
+                a.integer and b.integer,
+            )
         c = rng.randint(-5, 5)
-        spelled = f"T.if_then_else({a.text} > {c}, {b.text}, {a.text})" if rng.random() < 0.5 else f"({b.text} if {a.text} > {c} else {a.text})"
-        return Expr(spelled, lambda env, g: np.where(a.value(env, g) > c, b.value(env, g), a.value(env, g)), max(a.bound, b.bound), a.integer and b.integer)
+        spelled = (
+            f"T.if_then_else({a.text} > {c}, {b.text}, {a.text})" if rng.random() < 0.5 else f"({b.text} if {a.text} > {c} else {a.text})"
+        )
+        return Expr(
+            spelled,
+            lambda env, g: np.where(a.value(env, g) > c, b.value(env, g), a.value(env, g)),
+            max(a.bound, b.bound),
+            a.integer and b.integer,
+        )
 
     def small(self, dest: Tile, shape: tuple[int, ...]) -> Expr:
         """An expression whose intermediate values every type involved holds exactly."""
-        while True:
+        e = self.element(shape, dest)
+        while e.bound > (120 if dest.dtype == "int8" or e.integer else 2000):
             e = self.element(shape, dest)
-            if e.bound <= (120 if dest.dtype == "int8" or e.integer else 2000):
-                return Expr(f"T.clamp({e.text}, {-LIMIT}, {LIMIT})", lambda env, g: clamp(e.value(env, g)), LIMIT, e.integer)
+        return Expr(f"T.clamp({e.text}, {-LIMIT}, {LIMIT})", lambda env, g: clamp(e.value(env, g)), LIMIT, e.integer)
 
     # ---- statements
     def parallel(self) -> Stmt:
@@ -176,7 +222,11 @@ class Generator:
 
     def copy(self) -> Stmt | None:
         src = self.pick(self.tiles)
-        dests = [t for t in self.tiles if t is not src and [e for e in t.shape if e != 1] == [e for e in src.shape if e != 1] and len(t.shape) == len(src.shape)]
+        dests = [
+            t
+            for t in self.tiles
+            if t is not src and [e for e in t.shape if e != 1] == [e for e in src.shape if e != 1] and len(t.shape) == len(src.shape)
+        ]
         if not dests:
             return None
         dest = self.pick(dests)
@@ -192,7 +242,7 @@ class Generator:
         shape = tuple(e for d, e in enumerate(src.shape) if d != dim) or (1,)
         kind = self.rng.choice(("sum", "max", "min", "absmax", "abssum"))
         dtype = src.dtype if kind in ("max", "min", "absmax") else {"int8": "int32", "int16": "int32"}.get(src.dtype, src.dtype)
-        if kind in ("sum", "abssum") and (dtype == "float16" and src.shape[dim] * LIMIT > 2000 or dtype != src.dtype):
+        if kind in ("sum", "abssum") and ((dtype == "float16" and src.shape[dim] * LIMIT > 2000) or dtype != src.dtype):
             return None
         out, stmts = self.new_tile(shape, dtype)
         clear = kind == "abssum" or self.rng.random() < 0.6
@@ -206,7 +256,12 @@ class Generator:
             joined = {"sum": np.add, "max": np.maximum, "min": np.minimum, "absmax": np.maximum, "abssum": np.add}[kind]
             env.tiles[out.name] = got if clear else joined(abs(old) if kind == "absmax" else old, got)
 
-        return [*stmts, *self.non_negative(out, kind), Stmt([f"T.reduce_{kind}({src.name}, {out.name}, dim={spelled_dim}{extra})"], run), self.reclamp(out)]
+        return [
+            *stmts,
+            *self.non_negative(out, kind),
+            Stmt([f"T.reduce_{kind}({src.name}, {out.name}, dim={spelled_dim}{extra})"], run),
+            self.reclamp(out),
+        ]
 
     def non_negative(self, out: Tile, kind: str) -> list[Stmt]:
         """An absmax accumulator holds absolute values."""
@@ -221,7 +276,10 @@ class Generator:
         def run(env: Env) -> None:
             env.tiles[tile.name] = clamp(env.tiles[tile.name])
 
-        return Stmt([f"for {', '.join(names)} in T.Parallel({', '.join(map(str, tile.shape))}):", f"    {at} = T.clamp({at}, {-LIMIT}, {LIMIT})"], run)
+        return Stmt(
+            [f"for {', '.join(names)} in T.Parallel({', '.join(map(str, tile.shape))}):", f"    {at} = T.clamp({at}, {-LIMIT}, {LIMIT})"],
+            run,
+        )
 
     def scan(self) -> list[Stmt] | None:
         options = [t for t in self.tiles if t.dtype in ("int32", "float32") and len(t.shape) <= 2]
@@ -257,7 +315,9 @@ class Generator:
     def variable(self) -> Stmt:
         name, value = self.fresh("v"), self.rng.randint(-5, 9)
         self.variables.append(name)
-        spelled = self.rng.choice((f"{name} = T.alloc_var('int32', {value})", f"{name} = T.alloc_var('int32', init={value})", f"{name} = {value}"))
+        spelled = self.rng.choice(
+            (f"{name} = T.alloc_var('int32', {value})", f"{name} = T.alloc_var('int32', init={value})", f"{name} = {value}")
+        )
 
         def run(env: Env) -> None:
             env.scalars[name] = value
@@ -274,7 +334,10 @@ class Generator:
             if vectors:
                 t = self.pick(vectors)
                 index = tuple(self.rng.randrange(e) for e in t.shape)
-                return Stmt([f"{name} = {name} + {t.name}[{', '.join(map(str, index))}]"], lambda env: env.scalars.__setitem__(name, env.scalars[name] + int(env.tiles[t.name][index])))
+                return Stmt(
+                    [f"{name} = {name} + {t.name}[{', '.join(map(str, index))}]"],
+                    lambda env: env.scalars.__setitem__(name, env.scalars[name] + int(env.tiles[t.name][index])),
+                )
         return Stmt([f"{name} = {text}"], lambda env: env.scalars.__setitem__(name, env.value(text)))
 
     def nested(self, depth: int) -> list[Stmt]:
@@ -301,7 +364,13 @@ class Generator:
         name, kind = self.fresh("k"), self.rng.choice(("serial", "range", "unroll", "Pipelined", "step"))
         count = self.rng.randint(0, 4)
         start = self.rng.randint(0, 2)
-        values = {"serial": range(count), "range": range(start, start + count), "unroll": range(count), "Pipelined": range(count), "step": range(6, 6 - 2 * count, -2)}[kind]
+        values = {
+            "serial": range(count),
+            "range": range(start, start + count),
+            "unroll": range(count),
+            "Pipelined": range(count),
+            "step": range(6, 6 - 2 * count, -2),
+        }[kind]
         spelled = {
             "serial": f"T.serial({count})", "range": f"range({start}, {start + count})", "unroll": f"T.unroll({count})",
             "Pipelined": f"T.Pipelined({count}, num_stages={self.rng.randint(0, 3)})", "step": f"T.serial(6, {6 - 2 * count}, -2)",
@@ -362,7 +431,17 @@ class Generator:
 
     def block(self, count: int, depth: int) -> list[Stmt]:
         stmts: list[Stmt] = []
-        makers = [self.parallel] * 4 + [self.shifted, self.copy, self.reduce, self.scan, self.gemm, self.update, self.update, self.variable, self.new_stmts]
+        makers = [self.parallel] * 4 + [
+            self.shifted,
+            self.copy,
+            self.reduce,
+            self.scan,
+            self.gemm,
+            self.update,
+            self.update,
+            self.variable,
+            self.new_stmts,
+        ]
         if depth > 0:
             makers += [lambda: self.branch(depth), lambda: self.loop(depth), lambda: self.loop(depth), lambda: self.repeat(depth)]
         for _ in range(count):
@@ -390,7 +469,10 @@ class Generator:
         names = "ijk"[: len(tile.shape)]
         head = [f"T.copy({tile.name}, {out.name}[{where}])"]
         if elementwise:
-            head = [f"for {', '.join(names)} in T.Parallel({', '.join(map(str, tile.shape))}):", f"    {out.name}[{', '.join([*lead, *names])}] = {tile.name}[{', '.join(names)}]"]
+            head = [
+                f"for {', '.join(names)} in T.Parallel({', '.join(map(str, tile.shape))}):",
+                f"    {out.name}[{', '.join([*lead, *names])}] = {tile.name}[{', '.join(names)}]",
+            ]
 
         def run(env: Env) -> None:
             at = [env.scalars[b] for b in lead] + [0] * len(tile.shape)
@@ -430,7 +512,14 @@ class Generator:
         threads = rng.choice((32, 64, 128, 96, 100, 256))
         params = ", ".join(f"{p.name}: T.Tensor({p.shape}, {p.dtype!r})" for p in self.params)
         index = self.blocks[0] if len(self.blocks) == 1 else f"({', '.join(self.blocks)})"
-        lines = ["import tilelang.language as T", "", "", "@T.prim_func", f"def main({params}):", f"    with T.Kernel({', '.join(map(str, self.grid))}, threads={threads}) as {index}:"]
+        lines = [
+            "import tilelang.language as T",
+            "",
+            "",
+            "@T.prim_func",
+            f"def main({params}):",
+            f"    with T.Kernel({', '.join(map(str, self.grid))}, threads={threads}) as {index}:",
+        ]
         for stmt in body:
             lines += stmt.lines(2)
         return Program(self.seed, "\n".join(lines) + "\n", self.params, self.outputs, self.grid, body, self.inits)

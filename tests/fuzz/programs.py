@@ -132,4 +132,6 @@ def clamp(value: Any, limit: int = LIMIT) -> Any:
 
 
 def choose_shape(rng: random.Random, rank: int) -> tuple[int, ...]:
-    return tuple(rng.choice((1, 3, 4, 7, 8, 12, 16, 17, 24, 32, 33)) if rank > 1 else rng.choice((1, 5, 16, 31, 32, 64, 100)) for _ in range(rank))
+    return tuple(
+        rng.choice((1, 3, 4, 7, 8, 12, 16, 17, 24, 32, 33)) if rank > 1 else rng.choice((1, 5, 16, 31, 32, 64, 100)) for _ in range(rank)
+    )

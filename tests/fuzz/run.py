@@ -52,7 +52,8 @@ def check(seed: int, target: str = "cpu") -> str:
         got = arrays[position].astype(np.int64)
         if not np.array_equal(got, want):
             where = tuple(int(i) for i in np.argwhere(got != want)[0])
-            return f"output {program.params[position].name}{list(where)}: got {got[where]}, want {want[where]} ({(got != want).sum()} of {got.size} wrong)"
+            name, wrong = program.params[position].name, int((got != want).sum())
+            return f"output {name}{list(where)}: got {got[where]}, want {want[where]} ({wrong} of {got.size} wrong)"
     return ""
 
 
@@ -98,7 +99,9 @@ def main() -> int:
         return 0
     failures = run(range(options.seed, options.seed + options.count), options.target, options.jobs)
     for seed, text in sorted(failures.items()):
-        print(f"seed {seed}: {text}\n  repeat: python -m tests.fuzz.run --seed {seed} --count 1; show: python -m tests.fuzz.run --show {seed}")
+        print(
+            f"seed {seed}: {text}\n  repeat: python -m tests.fuzz.run --seed {seed} --count 1; show: python -m tests.fuzz.run --show {seed}"
+        )
     print(f"{options.count - len(failures)} passed, {len(failures)} failed")
     return 1 if failures else 0
 
