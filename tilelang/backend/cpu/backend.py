@@ -6,6 +6,7 @@ from ...ir.verify import LOOPS
 from ...passes.block_threads import block_threads
 from ..base import Backend
 from .build import build, load, version
+from .effects import lower_effects
 from .grid import spread_grid
 from .scalars import legalize_scalars
 
@@ -18,6 +19,6 @@ BACKEND = Backend(
     lowerings=(),
     slots={
         "loops": (("block_threads", block_threads),),
-        "last": (("legalize_scalars", legalize_scalars), ("spread_grid", spread_grid)),
+        "last": (("lower_effects", lower_effects), ("legalize_scalars", legalize_scalars), ("spread_grid", spread_grid)),
     },
 )

@@ -16,6 +16,7 @@ from ...ir.context import PassContext
 from ...ir.tvm_api import IRModule, PrimFunc, tirx, tvm
 from ...knobs import knobs
 from ..base import Artifact
+from .runtime import register_callbacks
 from .threads import start_threads
 
 _T = tirx.transform
@@ -73,6 +74,7 @@ def build(func: PrimFunc, ctx: PassContext) -> Artifact:
 def _artifact(library: Any, name: str, ctx: PassContext, seconds: dict[str, float]) -> Artifact:
     start = time.perf_counter()
     start_threads()
+    register_callbacks()
     entry = library[name]
     seconds["jit"] = time.perf_counter() - start
     source = str(library.inspect_source("ll"))

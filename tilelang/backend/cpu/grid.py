@@ -50,7 +50,7 @@ def _region_loops(region: KernelRegion, ctx: PassContext) -> Stmt:
         indices[var] = index if str(var.ty.dtype) == dtype else tirx.Cast(str(var.ty.dtype), index)
         rest = tirx.FloorDiv(rest, size)
     binds = [tirx.Bind(var, value) for var, value in indices.items()]
-    total = reduce(tirx.Mul, [_positive(extent, dtype) for _, extent in blocks])
+    total: Any = _product([max(extent, 0) for _, extent in blocks]) if not wide else reduce(tirx.Mul, [_positive(e, dtype) for _, e in blocks])
     return For(block, 0, total, ForKind.PARALLEL, tirx.SeqStmt([*binds, *(body.seq if isinstance(body, tirx.SeqStmt) else [body])]), span=region.span)
 
 

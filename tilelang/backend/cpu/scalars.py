@@ -182,10 +182,9 @@ def _division(node: Any, descend: Descend) -> Expr:
     return named(a, lambda x: named(b, safe(x), "divisor"), "dividend")
 
 
-def _shift(node: Any, a: Expr, b: Expr) -> Expr:
+def _shift(node: Any, a: Expr, b: Expr, make: Any) -> Expr:
     """Shifts by the width or more (or by a negative amount) move every bit out."""
     dtype = dtype_of(node)
-    make = tirx.shift_left if op_name(node) == "tirx.shift_left" else tirx.shift_right
     if _lanes(dtype) > 1:
         return make(a, b)
     bits = int(dtype.lstrip("uint"))
@@ -203,22 +202,26 @@ def _shift(node: Any, a: Expr, b: Expr) -> Expr:
 
 
 # ---------------------------------------------------------------- functions
-ARITHMETIC = ("fabs", "floor", "ceil", "trunc", "round", "nearbyint", "sqrt", "isnan", "isinf", "isfinite", "copysign", "fma")
+# Functions that LLVM has as instructions: name of TVM's operator -> TVM's constructor.
+ARITHMETIC = {"fabs": "abs", "abs": "abs", **{n: n for n in ("floor", "ceil", "trunc", "round", "nearbyint", "sqrt", "isnan", "isinf", "isfinite", "copysign")}}
 
 
 def _call(node: Any, descend: Descend) -> Expr:
+    """Calls of functions; everything else (pointers, memory operators) only has its operands rewritten."""
     name = op_name(node)
-    if name in ("tirx.shift_left", "tirx.shift_right"):
-        return _shift(node, descend(node.args[0]), descend(node.args[1]))
-    function = str(attr(node, "name")) if name == "tl.math" else name.removeprefix("tirx.")
-    dtype = dtype_of(node) if name.startswith(("tirx.", "tl.math")) and hasattr(node.ty, "dtype") else ""
-    if name == "tirx.if_then_else" and is_small_float(dtype):
-        a, b = (_bits(descend(v)) for v in node.args[1:])
-        return reinterpret(tirx.if_then_else(descend(node.args[0]), a, b), dtype)
-    known = function in math.POLYNOMIAL or function in math.LIBRARY or function in ARITHMETIC or name == "tl.math"
-    if not name.startswith(("tirx.", "tl.math")) or not known:
+    family, _, function = name.rpartition(".")
+    if family not in ("tirx", "prim") and name != "tl.math":
         return descend.children(node)
-    return elementwise(function, [descend(a) for a in node.args], dtype)
+    if function in ("shift_left", "shift_right"):
+        return _shift(node, descend(node.args[0]), descend(node.args[1]), tirx.shift_left if function == "shift_left" else tirx.shift_right)
+    if function == "if_then_else" and is_small_float(dtype_of(node)):
+        a, b = (_bits(descend(v)) for v in node.args[1:])
+        return reinterpret(tirx.if_then_else(descend(node.args[0]), a, b), dtype_of(node))
+    if name == "tl.math":
+        function = str(attr(node, "name"))
+    elif function not in math.POLYNOMIAL and function not in math.LIBRARY and function not in ARITHMETIC:
+        return descend.children(node)
+    return elementwise(function, [descend(a) for a in node.args], dtype_of(node))
 
 
 def elementwise(function: str, args: list[Expr], dtype: str) -> Expr:
@@ -233,7 +236,7 @@ def elementwise(function: str, args: list[Expr], dtype: str) -> Expr:
     if function in math.LIBRARY:
         return cast(math.libm(function, *args), dtype)
     if function in ARITHMETIC:
-        return tirx.call_intrin(dtype, f"tirx.{function}", *args)
+        return getattr(tirx, ARITHMETIC[function])(*args)
     raise TileNotSupportedError(f"the function {function} on {dtype} has no CPU form")
 
 
