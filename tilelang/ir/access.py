@@ -14,7 +14,18 @@ from typing import Any
 from .dialect import op_info, op_name
 from .rewrite import walk
 from .tvm_api import (
-    AllocBuffer, BufferStore, Call, DeclBuffer, IntImm, Range, TensorLoad, TensorRegion, Var, ffi, is_buffer, tirx,
+    AllocBuffer,
+    BufferStore,
+    Call,
+    DeclBuffer,
+    IntImm,
+    Range,
+    TensorLoad,
+    TensorRegion,
+    Var,
+    ffi,
+    is_buffer,
+    tirx,
 )  # fmt: skip
 
 # Calls of TVM's own operators whose operand is an address.

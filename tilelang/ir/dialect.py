@@ -30,6 +30,7 @@ ATTR_THREAD_EXTENT = "thread_extent"  # TVM's own
 ANNOTATION_PARALLEL = "tl.parallel"  # on the outermost For of a T.Parallel nest: number of loops in the nest
 ANNOTATION_PIPELINE = "tl.pipeline"  # on the For of T.Pipelined: Map num_stages, order, stage, ...
 ANNOTATION_ALLOC = "tl.alloc"  # on AllocBuffer: Map of facts (arrive_counts, op, replication, ...)
+IF_THEN_ELSE, LIKELY = "prim.if_then_else", "prim.likely"  # names of two of TVM's own operators
 THREAD_TAGS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 BLOCK_TAGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 

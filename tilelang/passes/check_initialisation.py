@@ -11,7 +11,21 @@ from ..ir.access import Access, accesses, allocations, view_roots
 from ..ir.context import PassContext
 from ..ir.dialect import BARRIER, CLUSTER_BARRIER, DESCRIPTORS, VAR
 from ..ir.tvm_api import (
-    AssertStmt, AttrStmt, Bind, BufferStore, Evaluate, For, IfThenElse, PrimFunc, Span, Stmt, Var, While, ffi, location_of,
+    AssertStmt,
+    AttrStmt,
+    Bind,
+    BufferStore,
+    Evaluate,
+    For,
+    IfThenElse,
+    PrimFunc,
+    Span,
+    Stmt,
+    Var,
+    While,
+    ffi,
+    location_of,
+    location_of_span,
 )  # fmt: skip
 from ..knobs import knobs
 
@@ -44,15 +58,6 @@ def _report(buffer: Var, access: Access, allocated_at, span: Span | None) -> Non
     if knobs.strict:
         raise TileValueError(message, at=at, notes=notes, remedy=f"write {buffer.name} before it is read, e.g. T.clear({buffer.name})")
     warn(message, UninitializedReadWarning, at, notes)
-
-
-def location_of_span(span: Span | None):
-    class _Holder:
-        pass
-
-    holder = _Holder()
-    holder.span = span  # type: ignore[attr-defined]
-    return location_of(holder)
 
 
 def _reader_span(body: Stmt, access: Access) -> Span | None:
