@@ -19,7 +19,7 @@ ROWS = (
 ROW = {folder: row for row, folders in enumerate(ROWS) for folder in folders}
 TOP = len(ROWS)  # autotune, explain, __main__, compatibility modules, and the package's own __init__
 ENVIRONMENT = {"knobs", "backend.cpu.threads"}  # the second hands the number of threads to TVM
-OPTIONAL = {"torch", "matplotlib", "cuda", "cupti"}  # third parties that may be imported inside a function
+OPTIONAL = {"torch", "matplotlib", "cuda", "cupti", "pytest"}  # third parties that may be imported inside a function
 
 
 def module_name(path: Path) -> str:

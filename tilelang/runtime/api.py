@@ -19,6 +19,7 @@ from ..errors import TileAssertionError
 from ..ir.tvm_api import IRModule, PrimFunc
 from ..knobs import knobs
 from .cache import cached_artifact
+from .cache import clear_cache as clear_artifacts
 from .kernel import JITKernel
 from .options import normalise_config
 from .params import KernelParam
@@ -56,6 +57,12 @@ def compile(  # noqa: A001  (the language's name)
 def cached(func: PrimFunc | None = None, out_idx: Any = None, *args: Any, **options: Any) -> JITKernel:
     """`compile` under its old name. Further positional arguments only told old caches apart: the program itself does."""
     return compile(func, out_idx, **options)
+
+
+def clear_cache() -> None:
+    """Forget every kept kernel: of this process, and in the cache folder."""
+    _kernels.clear()
+    clear_artifacts()
 
 
 def par_compile(

@@ -111,7 +111,7 @@ class JITKernel:
                 raise TileTypeError(f"{self.signature.name}: {name!r} is {taken}", remedy=f"call {self.signature}")
         if len(named) < len(rest):
             missing = ", ".join(n for n in rest if n not in named)
-            raise TileTypeError(f"{self.signature.name}: expected {len(names)} arguments, got {len(args) + len(named)}; missing {missing}")
+            raise TileValueError(f"{self.signature.name}: expected {len(names)} arguments, got {len(args) + len(named)}; missing {missing}")
         return (*args, *(named[name] for name in rest))
 
     @property

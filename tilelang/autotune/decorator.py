@@ -1,0 +1,72 @@
+"""`@tilelang.autotune(configs=...)` above `@tilelang.jit`: the call without the tunable arguments tunes them.
+
+In: a `JITFunction`, configurations. Out: a callable with the parameters of the factory that returns the best kernel.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ..errors import TileTypeError
+from ..runtime.jit import JITFunction
+from ..runtime.jit import jit as plain_jit
+from ..runtime.kernel import JITKernel
+from ..runtime.memo import freeze, python_signature
+from .tuner import RESERVED, AutoTuner, ProfileArgs, check_configs
+
+
+class TunedFunction:
+    """A factory whose tunable arguments are chosen by measurement, once for each set of the other arguments."""
+
+    def __init__(self, function: JITFunction, configs: Any, profile: Mapping[str, Any]) -> None:
+        self.function = function
+        self.configs = configs
+        self.profile = dict(profile)
+        self._best: dict[Any, JITKernel] = {}
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        given = dict(python_signature(self.function.fn).bind_partial(*args, **named).arguments)
+        configs = check_configs(self.configs(*args, **named) if callable(self.configs) else self.configs)
+        tunable = {k for config in configs for k in config if k != RESERVED}
+        if tunable <= given.keys():
+            return self.function(*args, **named)
+        key = freeze(given)
+        if key not in self._best:
+            fixed = {k: v for k, v in given.items() if k not in tunable}
+            tuner = AutoTuner(self.function, [{**config, **fixed} for config in configs])
+            result = tuner.set_profile_args(**self.profile).run()
+            chosen = {k: v for k, v in result.config.items() if k not in fixed}
+            self._best[key] = result.kernel.update_tuner_result(result.latency, chosen, result.ref_latency)
+        return self._best[key]
+
+
+def autotune(
+    func: Any = None, *, configs: Iterable[Mapping[str, Any]] | Callable[..., Any] | None = None, keys: Any = None, **profile: Any
+) -> Any:
+    """Decorator. configs: list of dicts of tunable arguments, or a function of the call's arguments that gives it. Other
+    options: fields of `ProfileArgs`; unknown ones and the old `keys` are accepted without effect."""
+    if configs is None:
+        raise TileTypeError("autotune without configs", remedy="@tilelang.autotune(configs=[{...}, ...])")
+
+    def decorate(function: Any) -> TunedFunction:
+        if not isinstance(function, JITFunction):
+            raise TileTypeError(f"@autotune on a {type(function).__name__}", remedy="put it above @tilelang.jit")
+        options = {**getattr(function, "profile", {}), **{k: v for k, v in profile.items() if k in ProfileArgs.names()}}
+        return TunedFunction(function, configs, options)
+
+    return decorate if func is None else decorate(func)
+
+
+def jit(func: Any = None, **options: Any) -> Any:
+    """`tilelang.jit` in its old form below `@autotune`: takes the options of checking and timing as well."""
+    profile = {k: options.pop(k) for k in list(options) if k in ProfileArgs.names()}
+
+    def decorate(fn: Callable[..., Any]) -> JITFunction:
+        function = plain_jit(fn, **options)
+        function.profile = profile
+        return function
+
+    return decorate if func is None else decorate(func)

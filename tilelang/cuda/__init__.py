@@ -1,0 +1,1 @@
+"""The newer home of the helpers for hand-written CUDA kernels: `tilelang.cuda.intrinsics`."""

@@ -1,0 +1,5 @@
+"""`from tilelang.engine.param import KernelParam`."""
+
+from ..runtime.params import KernelParam
+
+__all__ = ["KernelParam"]
