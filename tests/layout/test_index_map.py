@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilelang.layout import Layout, LayoutError
-from tilelang.layout.recognise import recognise
+from tilelang.layout.recognise import BitMatrix, recognise, recognise_bits
 
 from .test_algebra import layouts
 
@@ -127,3 +127,39 @@ def test_recognise_digits_and_swizzles():
     assert found.dims == (((2, 7), (3, 100), (4, 1)),)
     assert recognise(i ^ 3) is None
     assert recognise(i + 1) is None
+
+
+@given(st.lists(st.integers(0, 63), min_size=1, max_size=6))
+def test_bit_matrix_is_the_xor_of_its_columns(columns):
+    matrix = BitMatrix(tuple(columns))
+    size = 1 << len(columns)
+
+    def image(x):
+        out = 0
+        for k, column in enumerate(columns):
+            out ^= column if x >> k & 1 else 0
+        return out
+
+    values = [image(x) for x in range(size)]
+    assert [matrix(x) for x in range(size)] == values
+    assert recognise_bits(np.array(values)) == matrix
+    back = matrix.inverse()
+    if sorted(values) == list(range(size)):
+        assert back is not None
+        assert [back(y) for y in values] == list(range(size))
+    else:
+        assert back is None
+
+
+def test_bit_matrix_is_not_invented():
+    assert recognise_bits(np.arange(6)) is None
+    assert recognise_bits(np.array([0, 1, 2, 4])) is None
+    assert recognise_bits(np.array([1, 0])) is None
+
+
+def test_inverse_by_table_where_there_is_no_formula():
+    order = [3, 0, 4, 1, 2]
+    layout = Layout((5,), lambda i: np.array(order)[i])
+    assert [layout.inverse()(y) for y in range(5)] == [(1,), (3,), (4,), (0,), (2,)]
+    with pytest.raises(LayoutError, match="no formula"):
+        layout.inverse()(object())

@@ -56,8 +56,8 @@ def unravel(index: Any, shape: Sequence[int]) -> tuple[Any, ...]:
 
 def ravel(coords: Sequence[Any], shape: Sequence[int]) -> Any:
     """Flat row-major index of coordinates."""
-    index: Any = 0
-    for x, extent in zip(coords, shape, strict=True):
+    index: Any = coords[0] if len(coords) else 0
+    for x, extent in zip(coords[1:], shape[1:], strict=True):
         index = index * extent + x
     return index
 

@@ -197,7 +197,7 @@ class Fragment:
             flat = self.inverse()[thread, register]
             if np.min(flat) < 0:
                 raise LayoutError(f"fragment of shape {self.shape}: register {register} of thread {thread} holds nothing")
-            return unravel(flat, self.shape)
+            return unravel(flat if isinstance(flat, np.ndarray) else int(flat), self.shape)
         threads = self.get_thread_size()
         found = recognise(self.table[1] * threads + self.table[0])
         if found is None:

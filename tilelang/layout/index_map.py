@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .algebra import LayoutError, StridedLayout, ravel, unravel
-from .recognise import recognise
+from .recognise import recognise, recognise_bits
 
 
 def _extent(value: Any) -> Any:
@@ -123,16 +123,20 @@ class Layout:
 
     def inverse(self) -> Layout:
         """From physical to logical coordinates. The layout must fill its output box, each place once. The inverse can be
-        evaluated on integers and arrays always, and on expressions where the layout is a strided one."""
+        evaluated on integers and arrays always, and on expressions where the layout is strided or linear over bits."""
         box, shape = self.get_output_shape(), self._static_shape()
         if math.prod(box) != math.prod(shape) or self.collision() is not None:
             raise LayoutError(f"layout of shape {shape} onto {box} is no bijection: it has no inverse")
         found = self.strided()
         if found is not None:
             return self._like(box, lambda *places: list(found.coords_of(ravel(places, box))))
+        bits = recognise_bits(self.offsets())
+        back = bits.inverse() if bits is not None else None
+        if back is not None:
+            return self._like(box, lambda *places: list(unravel(back(ravel(places, box)), shape)))
         where = np.empty(math.prod(box), dtype=np.int64)
         where[self.offsets().reshape(-1)] = np.arange(where.size)
-        return self._like(box, lambda *places: list(unravel(_look_up(where, ravel(places, box)), shape)))
+        return Layout(box, lambda *places: list(unravel(_look_up(where, ravel(places, box)), shape)))
 
     def repeat(self, dim: int, factor: int) -> Layout:
         """The layout put `factor` times side by side along dimension `dim`; the copy's number is a new first output."""
@@ -193,4 +197,5 @@ def _look_up(where: np.ndarray, index: Any) -> Any:
     try:
         return int(where[int(index)])
     except TypeError:
-        raise LayoutError("the inverse of a layout that is not strided has no formula", remedy="evaluate it at integers") from None
+        text = "the inverse of a layout that is neither strided nor linear over bits has no formula"
+        raise LayoutError(text, remedy="evaluate it at integers") from None
