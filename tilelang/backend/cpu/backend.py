@@ -7,6 +7,7 @@ from ...passes.block_threads import block_threads
 from ..base import Backend
 from .build import build, load, version
 from .effects import lower_effects
+from .gemm import GEMM
 from .grid import spread_grid
 from .scalars import legalize_scalars
 
@@ -16,7 +17,7 @@ BACKEND = Backend(
     build=build,
     load=load,
     version=version,
-    lowerings=(),
+    lowerings=(GEMM,),
     slots={
         "loops": (("block_threads", block_threads),),
         "last": (("lower_effects", lower_effects), ("legalize_scalars", legalize_scalars), ("spread_grid", spread_grid)),

@@ -14,8 +14,8 @@ from typing import Any
 from ...errors import InternalError
 from ...ir.context import PassContext
 from ...ir.tvm_api import IRModule, PrimFunc, tirx, tvm
-from ...knobs import knobs
 from ..base import Artifact
+from .machine import cpu_name
 from .runtime import register_callbacks
 from .threads import start_threads
 
@@ -24,8 +24,7 @@ _T = tirx.transform
 
 def host_target(ctx: PassContext) -> Any:
     """TVM's target: the processor that the user named, or this machine's."""
-    cpu = ctx.target.option("mcpu") or knobs.cpu or _host_cpu()
-    options: dict[str, Any] = {"kind": "llvm", "mcpu": cpu}
+    options: dict[str, Any] = {"kind": "llvm", "mcpu": cpu_name(ctx)}
     if ctx.target.option("mtriple"):
         options["mtriple"] = ctx.target.option("mtriple")
     return _tvm_target(tuple(sorted(options.items())))
@@ -34,11 +33,6 @@ def host_target(ctx: PassContext) -> Any:
 @functools.cache
 def _tvm_target(options: tuple[tuple[str, Any], ...]) -> Any:
     return tvm.target.Target(dict(options))
-
-
-@functools.cache
-def _host_cpu() -> str:
-    return str(tvm.get_global_func("target.llvm_get_system_cpu")())
 
 
 @functools.cache

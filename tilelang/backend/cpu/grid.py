@@ -11,7 +11,7 @@ from functools import reduce
 from typing import Any
 
 from ...ir.context import PassContext
-from ...ir.dialect import ANNOTATION_PARALLEL, GLOBAL
+from ...ir.dialect import GLOBAL
 from ...ir.kernel import KernelRegion, map_kernels
 from ...ir.rewrite import Descend, rewrite, substitute, walk
 from ...ir.tvm_api import AllocBuffer, DeclBuffer, Expr, For, ForKind, PrimFunc, Stmt, Var, const, decl_buffer, shape_of, tirx
@@ -22,14 +22,14 @@ KEEP = "cpu.keep"  # annotation of loops that a lowering of this backend made VE
 
 def spread_grid(func: PrimFunc, ctx: PassContext) -> PrimFunc:
     """The pass (slot "last")."""
-    body = map_kernels(func.body, lambda region: _region_loops(region, ctx))
-    body = rewrite(body, {For: _plain_loop})
+    body = map_kernels(func.body, _region_loops)
     return func.with_body(block_memory(body))
 
 
-def _region_loops(region: KernelRegion, ctx: PassContext) -> Stmt:
+def _region_loops(region: KernelRegion) -> Stmt:
     """One loop over all blocks; x varies fastest."""
-    body = substitute(region.body, {var: const(0, str(var.ty.dtype)) for var, _ in region.threads})
+    body = rewrite(region.body, {For: _plain_loop})
+    body = substitute(body, {var: const(0, str(var.ty.dtype)) for var, _ in region.threads})
     blocks = [(var, extent) for var, extent in region.blocks if not (isinstance(extent, int) and extent == 1)]
     body = substitute(body, {var: const(0, str(var.ty.dtype)) for var, extent in region.blocks if isinstance(extent, int) and extent == 1})
     if not blocks:
@@ -70,26 +70,11 @@ def _positive(extent: Any, dtype: str) -> Expr:
 
 
 def _plain_loop(loop: For, descend: Descend) -> Stmt:
-    """Loops inside a block run in order: the workers are taken by the grid; LLVM unrolls and vectorises what pays.
-
-    The loop over the grid is the only PARALLEL one without the language's annotation.
-    """
-    annotations = dict(loop.annotations.items()) if loop.annotations else {}
-    nest = int(annotations[ANNOTATION_PARALLEL]) if ANNOTATION_PARALLEL in annotations else 0
+    """Loops inside a block run in order: the workers are taken by the grid; LLVM unrolls and vectorises what pays."""
     kind = int(loop.kind)
-    loop = descend.children(loop)
-    if nest:
-        return _serial_nest(loop, nest)
-    if kind in (ForKind.UNROLLED, ForKind.VECTORIZED) and KEEP not in annotations:
+    if kind not in (ForKind.UNROLLED, ForKind.VECTORIZED) or KEEP not in (loop.annotations or {}):
         kind = ForKind.SERIAL
-    return For(loop.loop_var, loop.min, loop.extent, kind, loop.body, span=loop.span)
-
-
-def _serial_nest(loop: For, depth: int) -> Stmt:
-    body = loop.body
-    if depth > 1 and isinstance(body, For):
-        body = _serial_nest(body, depth - 1)
-    return For(loop.loop_var, loop.min, loop.extent, ForKind.SERIAL, body, span=loop.span)
+    return For(loop.loop_var, loop.min, loop.extent, kind, descend(loop.body), span=loop.span)
 
 
 def block_memory(body: Stmt) -> Stmt:
