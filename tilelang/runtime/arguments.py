@@ -17,7 +17,7 @@ import numpy as np
 
 from ..errors import TileTypeError, TileValueError
 from ..ir.dtype_table import info
-from .arrays import ArrayInfo, View, array_info, compact_strides, empty, is_array, is_compact, is_torch, placeholder, torch_module
+from .arrays import NUMPY_OWN, ArrayInfo, View, array_info, compact_strides, empty, is_array, is_compact, is_torch, placeholder, torch_module
 from .signature import POINTER, SCALAR, TENSOR, Dim, Param, Signature, evaluate, show_dim, show_shape, symbols
 
 
@@ -216,7 +216,8 @@ def scalar(param: Param, value: Any) -> Any:
     value = int(value)
     if not kind.low <= value <= kind.high:
         raise TileValueError(f"{param.name}: {value} does not fit {param.dtype} ({kind.low} to {kind.high})")
-    return bool(value) if kind.kind == "bool" else value
+    # The calling convention has signed 64-bit integers only: the upper half of uint64 travels as its bit pattern.
+    return bool(value) if kind.kind == "bool" else value - (1 << 64) if value >> 63 == 1 else value
 
 
 def address(param: Param, value: Any, device: str) -> Any:
@@ -236,10 +237,6 @@ def address(param: Param, value: Any, device: str) -> Any:
 
 
 # ---------------------------------------------------------------- the fast way
-# Element types that NumPy itself exports through DLPack.
-_NUMPY_OWN = frozenset(["bool", "float16", "float32", "float64", *(f"{u}int{b}" for u in ("", "u") for b in (8, 16, 32, 64))])
-
-
 def quick_checks(signature: Signature, types: tuple[type, ...]) -> tuple[tuple[int, Callable[[Any], bool]], ...] | None:
     """What must hold for arguments of exactly these types so that the compiled function can be called as it is: (position,
     predicate) pairs, or None if they always need `prepare`. All other mistakes the compiled function refuses itself."""
@@ -251,7 +248,7 @@ def quick_checks(signature: Signature, types: tuple[type, ...]) -> tuple[tuple[i
                 return None  # elements may share memory
             if torch is not None and kind in (torch.Tensor, torch.nn.Parameter):
                 checks.append((k, _torch_writable if param.written else _torch_plain))
-            elif kind is not np.ndarray or param.dtype not in _NUMPY_OWN:
+            elif kind is not np.ndarray or param.dtype not in NUMPY_OWN:
                 return None
         elif param.kind == POINTER:
             return None
@@ -268,7 +265,7 @@ def quick_checks(signature: Signature, types: tuple[type, ...]) -> tuple[tuple[i
 
 
 def _fits(param: Param) -> Callable[[Any], bool]:
-    low, high = int(info(param.dtype).low), int(info(param.dtype).high)
+    low, high = int(info(param.dtype).low), min(int(info(param.dtype).high), (1 << 63) - 1)
     return lambda value: low <= value <= high
 
 

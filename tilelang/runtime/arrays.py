@@ -18,6 +18,9 @@ from ..errors import TileTypeError
 from ..ir.dtype_table import info, numpy_type
 from ..ir.tvm_api import ffi
 
+# Element types that NumPy itself exports through DLPack.
+NUMPY_OWN = frozenset(["bool", "float16", "float32", "float64", *(f"{u}int{b}" for u in ("", "u") for b in (8, 16, 32, 64))])
+
 
 @dataclass(frozen=True)
 class ArrayInfo:
@@ -45,7 +48,8 @@ def is_torch(value: Any) -> bool:
 
 
 def is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray) or is_torch(value) or hasattr(value, "__dlpack__")
+    """Can it be passed for a tensor? (A class that makes such objects cannot.)"""
+    return isinstance(value, np.ndarray) or is_torch(value) or hasattr(type(value), "__dlpack__")
 
 
 def array_info(value: Any, name: str) -> ArrayInfo:
@@ -54,7 +58,7 @@ def array_info(value: Any, name: str) -> ArrayInfo:
         return _from_numpy(value, name)
     if is_torch(value):
         return _from_torch(value, name)
-    if hasattr(value, "__dlpack__"):
+    if hasattr(type(value), "__dlpack__"):
         return _from_dlpack(value, name)
     raise TileTypeError(
         f"{name}: expected a tensor, got {type(value).__name__}",
@@ -72,7 +76,7 @@ def _from_numpy(array: np.ndarray, name: str) -> ArrayInfo:
     size = array.itemsize
     if any(s % size for s in array.strides):
         raise TileTypeError(f"{name}: strides of {array.strides} bytes are no multiple of the element's {size} bytes", remedy="pass a copy")
-    plain = array.dtype.kind in "biuf" and array.flags.writeable and array.size > 0
+    plain = array.dtype.name in NUMPY_OWN and array.flags.writeable and array.size > 0
     return ArrayInfo(
         array.dtype.name, array.shape, tuple(s // size for s in array.strides), "cpu", array.ctypes.data, array.flags.writeable, plain, array
     )
