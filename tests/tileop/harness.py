@@ -15,7 +15,6 @@ from tilelang.ir.dialect import ATTR_COLLECTIVE, ATTR_KERNEL, ATTR_THREAD_EXTENT
 from tilelang.ir.kernel import KernelRegion
 from tilelang.ir.rewrite import rewrite
 from tilelang.ir.tvm_api import (
-    AllocBuffer,
     AttrStmt,
     BufferStore,
     Call,
@@ -28,7 +27,6 @@ from tilelang.ir.tvm_api import (
     TensorLoad,
     Var,
     decl_buffer,
-    seq,
 )  # fmt: skip
 from tilelang.passes.lower_tile_ops import lower_tile_ops
 from tilelang.target.target import Target
@@ -75,7 +73,7 @@ class Program:
         """Execute on NumPy arrays (ml_dtypes allowed) in place."""
         func, _ = self.lowered()
         assert tvm.tirx.analysis.verify_well_formed(func, assert_mode=False)
-        entry = tvm.build(IRModule({"main": serial(func)}), target=CPU)["main"]
+        entry = tvm.compile(IRModule({"main": serial(func)}), target=CPU)["main"]
         handed = [a if not isinstance(a, np.ndarray) or a.dtype.kind != "V" else tvm.runtime.tensor(a) for a in arrays]
         entry(*handed)
         for array, given in zip(arrays, handed, strict=True):
@@ -107,5 +105,3 @@ def serial(func: PrimFunc) -> PrimFunc:
 
     return rewrite(func, {AttrStmt: strip, For: loop, Evaluate: atomic})
 
-
-__all__ = ["AllocBuffer", "Program", "seq", "serial"]

@@ -27,6 +27,7 @@ ATTR_KERNEL = "tl.kernel"  # AttrStmt(node=Map of kernel annotations) around one
 ATTR_WS = "tl.ws"  # AttrStmt(node=list of 128-thread group ids): the body runs in those groups only
 ATTR_COLLECTIVE = "tl.collective"  # AttrStmt around a lowered tile operator: executed once by the block
 ATTR_THREAD_EXTENT = "thread_extent"  # TVM's own
+ATTR_REDUCE_SCOPE = "reduce_scope"  # TVM's own: AttrStmt(node=CommReducer) around a tvm_thread_allreduce
 ANNOTATION_PARALLEL = "tl.parallel"  # on the outermost For of a T.Parallel nest: number of loops in the nest
 ANNOTATION_PIPELINE = "tl.pipeline"  # on the For of T.Pipelined: Map num_stages, order, stage, ...
 ANNOTATION_ALLOC = "tl.alloc"  # on AllocBuffer: Map of facts (arrive_counts, op, replication, ...)
@@ -58,7 +59,7 @@ def _tile(name: str, *roles: str, doc: str) -> OpInfo:
 
 
 OPS = (
-    _tile("copy", "r", "w", doc="dst = src, converted; attrs: hints"),
+    _tile("copy", "r", "w", "v*", doc="dst = src, converted; optionally the barrier of a bulk load; attrs: hints"),
     _tile("fill", "w", "v", doc="every element = value"),
     _tile("gemm", "r", "r", "u", "v", doc="C = op(A) op(B) + (clear_accum ? 0 : C); attrs transpose_A, transpose_B, policy, ..."),
     _tile("reduce", "r", "u", doc="attrs kind sum|abssum|max|min|absmax|bitand|bitor|bitxor, dim, clear, nan_propagate"),

@@ -12,8 +12,8 @@ from typing import Any
 from ..errors import TileAssertionError, TileNotSupportedError, TileTypeError, TileValueError
 from ..ir.builder import in_kernel
 from ..ir.dialect import BARRIER, BLOCK_SCOPES, LOCAL, make_call
-from ..ir.expr import as_expr, convert, if_then_else
-from ..ir.tvm_api import Call, Expr, IntImm, Stmt, TensorLoad, TensorRegion, Var, const, dtype_of, is_buffer, is_expr, load, seq, store
+from ..ir.expr import convert, if_then_else, truth
+from ..ir.tvm_api import Call, Expr, IntImm, Stmt, TensorLoad, TensorRegion, Var, const, dtype_of, is_buffer, load, seq, store
 from .base import LowerContext, TileOperator
 from .loops import Accumulator, accumulation_dtype, extents_of, indices, is_float, may_overlap, nest, serial, staged
 from .operands import Operand, is_one, operand, require_inside, same, shape_text
@@ -87,7 +87,7 @@ def _k_pack(k_pack: Any) -> int:
 def _flag(value: Any, name: str, what: str) -> bool:
     if isinstance(value, bool | int):
         return bool(value)
-    raise TileTypeError(f"{what}: {name}={value!r} must be a Python bool", remedy="the layout of an operand is fixed when the program is written")
+    raise TileTypeError(f"{what}: {name}={value!r} must be a Python bool", remedy="use an if of the program around two products")
 
 
 def _policy(policy: Any, what: str) -> int:
@@ -100,7 +100,7 @@ def _policy(policy: Any, what: str) -> int:
 def _matrix(value: Any, role: str, what: str) -> Operand:
     found = operand(value, role, what, scopes=(*BLOCK_SCOPES[:3], LOCAL))
     if found.form == "corner":
-        raise TileValueError(f"{what}: {found} is an element, not a matrix", remedy=f"give its extents: {found.buffer.name}[i:i + M, j:j + N]")
+        raise TileValueError(f"{what}: {found} is an element, not a matrix", remedy=f"slice it: {found.buffer.name}[i:i + M, j:j + N]")
     if len(found.extents) < 2 or not all(map(is_one, found.extents[:-2])):
         raise TileAssertionError(
             f"{what}: {found} is no matrix: it needs two dimensions, and leading ones of extent 1",
@@ -137,7 +137,7 @@ def _check_types(a: Operand, b: Operand, c: Operand, what: str) -> None:
         return "int8" if dtype in ("int8", "uint8") else dtype
 
     if family(a.dtype) != family(b.dtype):
-        raise TileTypeError(f"{what}: {a} and {b} differ in element type", remedy="convert one of them with T.copy into a tile of the other's type")
+        raise TileTypeError(f"{what}: {a} and {b} differ in element type", remedy="convert one of them with T.copy")
     if is_float(a.dtype) and not is_float(c.dtype):
         raise TileTypeError(f"{what}: products of {a.dtype} cannot be summed in {c}", remedy="use a float accumulator")
 
@@ -150,16 +150,10 @@ def _emit(
     transposed = _flag(transpose_A, "transpose_A", what), _flag(transpose_B, "transpose_B", what)
     _check_sizes(a, b, c, transposed, what)
     _check_types(a, b, c, what)
-    if isinstance(clear_accum, bool | int) or not (is_expr(clear_accum) or (isinstance(clear_accum, Var) and is_buffer(clear_accum))):
-        clear = const(bool(clear_accum), "bool")
-    else:
-        clear = convert(as_expr(clear_accum), "bool")
-    builder.evaluate(
-        make_call(
-            "tl.tileop.gemm", [a.region, b.region, c.region, clear], transpose_A=transposed[0], transpose_B=transposed[1],
-            policy=_policy(policy, what), **hints,
-        )  # fmt: skip
-    )
+    clear = truth(clear_accum)
+    operands = [a.region, b.region, c.region, const(clear, "bool") if isinstance(clear, bool) else clear]
+    layout = {"transpose_A": transposed[0], "transpose_B": transposed[1], "policy": _policy(policy, what)}
+    builder.evaluate(make_call("tl.tileop.gemm", operands, **layout, **hints))
 
 
 # ---------------------------------------------------------------- meaning

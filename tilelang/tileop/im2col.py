@@ -52,6 +52,10 @@ def _emit(what: str, img: Any, col: Any, nhw_step: Any, c_step: Any, kernel: Any
             raise TileTypeError(f"{what}: {name}={value!r} must be a Python int")
         if value < least:
             raise TileValueError(f"{what}: {name}={value} must be at least {least}")
+    for size in source.extents[1:3]:
+        outputs = _output_size(size, *(value for value, _ in numbers.values()))
+        if isinstance(outputs, int) and outputs < 1:
+            raise TileValueError(f"{what}: a kernel of {kernel} (dilation {dilation}, pad {pad}) has no output position in {source}")
     steps = [convert(as_extent(v, f"{what}: {n}"), "int32") for n, v in (("nhw_step", nhw_step), ("c_step", c_step))]
     builder.evaluate(make_call("tl.tileop.im2col", [source.region, target.region, *steps], **{n: v for n, (v, _) in numbers.items()}))
 
@@ -62,10 +66,7 @@ def lower(call: Call, ctx: LowerContext) -> Stmt:
     kernel, stride, dilation, pad = (int(call.attrs[k]) for k in ("kernel", "stride", "dilation", "pad"))
     (_, height, width, channels), (rows, columns) = extents_of(img), extents_of(col)
 
-    def out_size(size: Any) -> Any:
-        return binary("//", size + 2 * pad - (kernel - 1) * dilation - 1, stride) + 1
-
-    out_h, out_w = out_size(height), out_size(width)
+    out_h, out_w = (_output_size(size, kernel, stride, dilation, pad) for size in (height, width))
     element = dtype_of(col)
 
     def body(position: list[Var]) -> list[Stmt]:
@@ -78,6 +79,10 @@ def lower(call: Call, ctx: LowerContext) -> Stmt:
         return [store(col.source, if_then_else(inside, pixel, constant(0, element)), indices(col, dict(enumerate(position))), ctx.span)]
 
     return nest([rows, columns], body, ctx)
+
+
+def _output_size(size: Any, kernel: int, stride: int, dilation: int, pad: int) -> Any:
+    return binary("//", size + 2 * pad - (kernel - 1) * dilation - 1, stride) + 1
 
 
 def _all(*conditions: Any) -> Any:

@@ -56,7 +56,7 @@ def lower_logical(call: Call, result: Var, ctx: LowerContext) -> Stmt:
 
         def loop(inner: list[Var]) -> Stmt:
             if len(inner) < len(extents):
-                return serial(extents[len(inner)], lambda v: [loop([*inner, v])], ctx, "r" if len(inner) == len(extents) - 1 else f"r{len(inner)}")
+                return serial(extents[len(inner)], lambda v: [loop([*inner, v])], ctx)
             element = truth(load(block.source, at(block, inner)))
             return acc.set(binary("or" if is_any else "and", acc.value, element))
 

@@ -64,9 +64,10 @@ def nest(extents: Sequence[Any], body: Body, ctx: LowerContext, *, scalar: bool 
     scalar: the body declares a variable of its own, so that a nest without loops gets one of extent 1: the variable
     then belongs to one iteration and not to every thread.
     """
+    given = len(extents)
     extents = list(extents) or ([1] if scalar and not ctx.per_thread else [])
     variables = loop_vars(extents)
-    result = seq(list(body(variables)))
+    result = seq(list(body(variables[:given])))
     kind = ForKind.SERIAL if ctx.per_thread else ForKind.PARALLEL
     for k in reversed(range(len(extents))):
         outermost = k == 0 and not ctx.per_thread

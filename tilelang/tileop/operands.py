@@ -85,11 +85,8 @@ def is_one(extent: Any) -> bool:
 
 def same(a: Any, b: Any) -> bool:
     """Are two extents provably equal?"""
-    if isinstance(a, int) and isinstance(b, int):
-        return a == b
-    if isinstance(a, int) or isinstance(b, int):
-        return bool(Analyzer().can_prove(a == b)) if not isinstance(a, int) else bool(Analyzer().can_prove(b == a))
-    return bool(Analyzer().can_prove_equal(a, b))
+    difference = simplify(a - b)
+    return isinstance(difference, int) and difference == 0
 
 
 def less(a: Any, b: Any) -> bool:

@@ -74,8 +74,15 @@ class Combine:
             return binary(_BITS[self.kind], total, new)
         take = binary("<" if self.kind == "min" else ">", new, total)
         if self.nan_propagate and is_float(self.dtype):
-            take = tirx.Or(take, binary("!=", new, new))
+            take = tirx.Or(take, _is_nan(new, self.dtype))
         return select(take, new, total)
+
+
+def _is_nan(value: Expr, dtype: str) -> Expr:
+    """By its bits: comparisons of a value with itself are folded away by simplifiers that know no NaN."""
+    bits, infinity = ("uint64", 0x7FF0 << 48) if dtype == "float64" else ("uint32", 0x7F80 << 16)
+    mask = constant((1 << (int(bits[4:]) - 1)) - 1, bits)
+    return binary(">", binary("&", tirx.reinterpret(bits, value), mask), constant(infinity, bits))
 
 
 def _infinity(facts: Any) -> float:

@@ -29,10 +29,7 @@ def reducer_init(acc: Any, init: Any = None) -> None:
     what = "T.reducer_init"
     builder = in_kernel(what)
     found, op = _accumulator(acc, builder, what)
-    if init is None:
-        value = Combine(op, found.dtype).identity(found.dtype)
-    else:
-        value = convert(as_expr(init), found.dtype)
+    value = Combine(op, found.dtype).identity(found.dtype) if init is None else convert(as_expr(init), found.dtype)
     builder.evaluate(make_call("tl.tileop.reducer_init", [found.region, value], op=op))
 
 
