@@ -9,6 +9,7 @@ from .build import build, load, version
 from .effects import lower_effects
 from .gemm import GEMM
 from .grid import spread_grid
+from .reduce import REDUCE
 from .scalars import legalize_scalars
 
 BACKEND = Backend(
@@ -17,7 +18,7 @@ BACKEND = Backend(
     build=build,
     load=load,
     version=version,
-    lowerings=(GEMM,),
+    lowerings=(GEMM, REDUCE),
     slots={
         "loops": (("block_threads", block_threads),),
         "last": (("lower_effects", lower_effects), ("legalize_scalars", legalize_scalars), ("spread_grid", spread_grid)),

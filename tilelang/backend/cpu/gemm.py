@@ -18,7 +18,7 @@ from ...ir.tvm_api import (
 )  # fmt: skip
 from ...tileop.base import LowerContext, Lowering
 from ...tileop.loops import extents_of, may_overlap
-from .grid import KEEP
+from .loops import vectors as unrolled_vectors
 from .machine import machine
 
 ACCUMULATORS = {"float32": "float32", "float64": "float64", "float16": "float32", "bfloat16": "float32", "int32": "int32"}
@@ -146,10 +146,7 @@ class RegisterTile:
             """`body(accumulator, row, column in the tile, column of C)` for each vector of the tile."""
             out = []
             for r, acc in enumerate(accumulators):
-                v, lane = Var("v", "int32"), Var("lane", "int32")
-                inner = v * const(lanes, "int32") + lane
-                vector = For(lane, 0, lanes, ForKind.VECTORIZED, body(acc, r, inner, column + inner), annotations={KEEP: 1})
-                out.append(For(v, 0, vectors, ForKind.UNROLLED, vector, annotations={KEEP: 1}))
+                out.append(unrolled_vectors(vectors, lanes, lambda e, acc=acc, r=r: body(acc, r, e, column + e)))
             return out
 
         def start(acc: Var, r: int, inner: Expr, j: Expr) -> Stmt:
@@ -178,4 +175,3 @@ class RegisterTile:
 
 
 GEMM = Lowering("register tiles", "tl.tileop.gemm", accepts, lower)
-

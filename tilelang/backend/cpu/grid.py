@@ -15,9 +15,9 @@ from ...ir.dialect import GLOBAL
 from ...ir.kernel import KernelRegion, map_kernels
 from ...ir.rewrite import Descend, rewrite, substitute, walk
 from ...ir.tvm_api import AllocBuffer, DeclBuffer, Expr, For, ForKind, PrimFunc, Stmt, Var, const, decl_buffer, shape_of, tirx
+from .loops import KEEP
 
 ALIGNMENT = 64  # bytes: one AVX-512 vector, one cache line
-KEEP = "cpu.keep"  # annotation of loops that a lowering of this backend made VECTORIZED or UNROLLED on purpose
 
 
 def spread_grid(func: PrimFunc, ctx: PassContext) -> PrimFunc:
