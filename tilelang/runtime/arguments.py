@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import TileTypeError, TileValueError
+from ..errors import TileNotSupportedError, TileTypeError, TileValueError
 from ..ir.dtype_table import info
 from .arrays import NUMPY_OWN, ArrayInfo, View, array_info, compact_strides, empty, is_array, is_compact, is_torch, placeholder, torch_module
 from .signature import POINTER, SCALAR, TENSOR, Dim, Param, Signature, evaluate, show_dim, show_shape, symbols
@@ -43,6 +43,9 @@ class Binder:
         if isinstance(dim, str) and dim not in self.values:
             self.values[dim], self.origin[dim] = actual, where
             return
+        unknown = [s for s in dict.fromkeys(symbols(dim)) if s not in self.values]
+        if len(unknown) == 1:
+            self._solve(dim, unknown[0], actual, where)
         try:
             expected = evaluate(dim, self.values)
         except (KeyError, ZeroDivisionError):
@@ -54,6 +57,19 @@ class Binder:
             f"{param.name}: expected shape {show_shape(param.shape)}, got {show_shape(got.shape)}: "
             f"{where} is {actual}, expected {show_dim(dim) if why else expected}{f' = {expected} ({why})' if why else ''}"
         )
+
+
+    def _solve(self, dim: Dim, symbol: str, actual: int, where: str) -> None:
+        """The value of the only unknown symbol of a linear extent, such as n in 2 * n + 1."""
+        try:
+            zero, one = (evaluate(dim, {**self.values, symbol: k}) for k in (0, 1))
+        except ZeroDivisionError:
+            return
+        if one == zero or (actual - zero) % (one - zero):
+            return
+        value = (actual - zero) // (one - zero)
+        if evaluate(dim, {**self.values, symbol: value}) == actual:
+            self.values[symbol], self.origin[symbol] = value, where
 
 
 def prepare(signature: Signature, args: Sequence[Any], device: str = "cpu") -> Prepared:
@@ -112,6 +128,8 @@ def _check_array(param: Param, value: Any, device: str) -> ArrayInfo:
         raise TileValueError(
             f"{param.name}: expected {len(param.shape)} dimensions, shape {show_shape(param.shape)}, got {len(got.shape)}, shape {show_shape(got.shape)}"
         )
+    if info(param.dtype).bits < 8:
+        raise TileNotSupportedError(f"{param.name}: a tensor argument of {param.dtype}", remedy="declare it as uint8 or int8 with packed values")
     if param.written:
         _check_writable(param, value, got)
     return got
@@ -228,11 +246,15 @@ def address(param: Param, value: Any, device: str) -> Any:
             raise TileValueError(f"{param.name}: expected memory on device {device}, got a tensor on {got.device}")
         if not is_compact(got.shape, got.strides):
             raise TileValueError(f"{param.name}: expected contiguous memory, got strides {got.strides} in elements")
+        if param.written:
+            _check_writable(param, value, got)
+        if 0 in got.shape:
+            return ctypes.c_void_p(got.address)
         value = got.address
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TileTypeError(f"{param.name}: expected an address (int) or a tensor, got {type(value).__name__} {_short(value)}")
-    if not 0 <= int(value) < 1 << 64:
-        raise TileValueError(f"{param.name}: {value} is no address")
+    if not (int(value) > 0 or not param.used) or int(value) >> 64:
+        raise TileValueError(f"{param.name}: {value} is no address", remedy="pass the memory's address, or the tensor itself")
     return ctypes.c_void_p(int(value))
 
 

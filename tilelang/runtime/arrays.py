@@ -102,7 +102,7 @@ def _from_dlpack(value: Any, name: str) -> ArrayInfo:
         raise TileTypeError(f"{name}: its DLPack export failed: {type(error).__name__}: {error}") from error
     shape = tuple(int(e) for e in tensor.shape)
     strides = tuple(int(s) for s in tensor.strides)
-    return ArrayInfo(str(tensor.dtype), shape, strides, device, 0, True, math.prod(shape) > 0, tensor)
+    return ArrayInfo(str(tensor.dtype), shape, strides, device, tensor.data_ptr(), True, math.prod(shape) > 0, tensor)
 
 
 # ---------------------------------------------------------------- DLPack without the library's own export

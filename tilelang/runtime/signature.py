@@ -115,7 +115,7 @@ def signature_of(func: PrimFunc, out_idx: Any = None) -> Signature:
         else:
             dtype = str(getattr(var.ty, "dtype", "handle"))
             kind = POINTER if dtype == "handle" else SCALAR
-            params.append(Param(names.of(var), kind, dtype, used=var in used))
+            params.append(Param(names.of(var), kind, dtype, written=var in written, used=var in used))
     name = str(attrs["global_symbol"]) if "global_symbol" in attrs else "main"
     signature = Signature(name, tuple(params), normalise_out_idx(chosen, params))
     _check_outputs(signature)
@@ -213,6 +213,8 @@ def _effects(func: PrimFunc) -> tuple[set[Var], set[Var]]:
             source = decl.data.args[0]
             views.append((decl.buffer, source))
             addressed[source] = addressed.get(source, 0) - 1
+        elif isinstance(decl.data, Var):  # a tensor made from a pointer
+            views.append((decl.buffer, decl.data))
 
     walk(func.body, {DeclBuffer: visit_view})
     walk(func.body, {
