@@ -14,12 +14,14 @@ from typing import Any
 from ...ir.dialect import GLOBAL, LOCAL, SHARED_DYN, THREAD_SCOPES
 from ...ir.expr import convert, if_then_else
 from ...ir.tvm_api import (
-    AllocBuffer, Call, Expr, For, ForKind, IntImm, Stmt, TensorRegion, Var, const, decl_buffer, dtype_of, load, seq, store,
+    AllocBuffer, Call, Expr, For, ForKind, IntImm, Stmt, TensorRegion, Var, const, decl_buffer, dtype_of, load, seq, store, tirx,
 )  # fmt: skip
 from ...tileop.base import LowerContext, Lowering
 from ...tileop.loops import extents_of, may_overlap
+from .grid import ALIGNMENT
 from .loops import vectors as unrolled_vectors
 from .machine import machine
+from .transpose import transpose_square
 
 ACCUMULATORS = {"float32": "float32", "float64": "float64", "float16": "float32", "bfloat16": "float32", "int32": "int32"}
 
@@ -77,25 +79,64 @@ def lower(call: Call, ctx: LowerContext) -> Stmt:
     host = machine(ctx.passes)
     before: list[Stmt] = []
     if a.dtype != kind or a.buffer.scope() == GLOBAL:
-        a = _panel(a, m, k, kind, "A_panel", before)
+        a = _panel(a, m, k, kind, "A_panel", before, host.lanes(kind))
     if b.dtype != kind or b.transposed or b.buffer.scope() == GLOBAL:
-        b = _panel(b, k, n, kind, "B_panel", before)
+        b = _panel(b, k, n, kind, "B_panel", before, host.lanes(kind))
     lanes = host.lanes(kind)
     rows, vectors = (4, 4) if host.registers >= 32 else (4, 2)
     tile = RegisterTile(a, b, c, k, kind, lanes, clear)
     return seq([*before, *_column_strips(tile, m, n, rows, vectors)])
 
 
-def _panel(source: Matrix, rows: int, columns: int, kind: str, name: str, before: list[Stmt]) -> Matrix:
+def _panel(source: Matrix, rows: int, columns: int, kind: str, name: str, before: list[Stmt], lanes: int) -> Matrix:
     """A copy of an operand as (rows, columns) of the accumulator's type; as A it may stay as it is stored."""
     keep_order = source.transposed and name == "A_panel"
     shape = (columns, rows) if keep_order else (rows, columns)
-    panel = decl_buffer(shape, kind, name, SHARED_DYN)
-    i, j = Var("i", "int32"), Var("j", "int32")
-    value = source.load(j, i) if keep_order else source.load(i, j)
-    body = store(panel, convert(value, kind), [i, j])
-    before += [AllocBuffer(panel), For(i, 0, shape[0], ForKind.SERIAL, For(j, 0, shape[1], ForKind.SERIAL, body))]
+    panel = decl_buffer(shape, kind, name, SHARED_DYN, alignment=ALIGNMENT)
+    before.append(AllocBuffer(panel))
+    stored = Matrix(source.buffer, source.mins)
+
+    def copy(first: int, count: int, start: int, width: int) -> None:
+        """Rows [first, first + count) and columns [start, start + width) of the panel, element by element."""
+        if count > 0 and width > 0:
+            i, j = Var("i", "int32"), Var("j", "int32")
+            row, column = i + const(first, "int32"), j + const(start, "int32")
+            value = stored.load(column, row) if turn else stored.load(row, column)
+            body = store(panel, convert(value, kind), [row, column])
+            before.append(For(i, 0, count, ForKind.SERIAL, For(j, 0, width, ForKind.SERIAL, body)))
+
+    turn = source.transposed and not keep_order
+    if not turn or source.buffer.scope() == GLOBAL or min(rows, columns) < lanes or small(source.dtype):
+        copy(0, shape[0], 0, shape[1])
+    else:
+        whole_rows, whole_columns = rows - rows % lanes, columns - columns % lanes
+        before.append(_turned(stored, panel, whole_rows, whole_columns, lanes, kind))
+        copy(whole_rows, rows - whole_rows, 0, columns)
+        copy(0, whole_rows, whole_columns, columns - whole_columns)
     return Matrix(panel, (const(0, "int32"), const(0, "int32")), keep_order)
+
+
+def small(dtype: str) -> bool:
+    """Types whose conversion is written for scalars only."""
+    return dtype.startswith(("float8", "float6", "float4", "int4", "uint4", "bool"))
+
+
+def _turned(stored: Matrix, panel: Var, rows: int, columns: int, lanes: int, kind: str) -> Stmt:
+    """panel[i, j] = stored[j, i] for whole squares of lanes by lanes elements."""
+    bi, bj = Var("bi", "int32"), Var("bj", "int32")
+    i, j = bi * const(lanes, "int32"), bj * const(lanes, "int32")
+    one = const(1, "int32")
+
+    def load_row(r: int) -> Expr:
+        place = stored.at(j + const(r, "int32"), i)
+        vector = load(stored.buffer, [*place[:-1], tirx.Ramp(place[-1], one, lanes)])
+        return vector if stored.dtype == kind else tirx.Cast(f"{kind}x{lanes}", vector)
+
+    def store_column(c: int, value: Expr) -> Stmt:
+        return store(panel, value, [i + const(c, "int32"), tirx.Ramp(j, one, lanes)])
+
+    body = seq(transpose_square(lanes, kind, load_row, store_column))
+    return For(bj, 0, columns // lanes, ForKind.SERIAL, For(bi, 0, rows // lanes, ForKind.SERIAL, body))
 
 
 def _column_strips(tile: RegisterTile, m: int, n: int, rows: int, vectors: int) -> list[Stmt]:
