@@ -50,6 +50,8 @@ class Traceable:
         for name, value in slots.items():
             setattr(activation, name, value)
         activation.env.update(arguments)
+        if role == "eager":
+            trace.builder.facts["activation_env"] = activation.env
         return self.code(activation, activation.env)
 
 

@@ -12,11 +12,11 @@ from typing import Any
 from ..errors import TileAssertionError, TileRuntimeError, TileTypeError, TileValueError
 from ..frontend.constructs import Construct, as_bound, close_frame, index_type, open_frame
 from ..ir.builder import Frame, current, in_kernel
-from ..ir.dialect import ATTR_WS, FRAGMENT, GLOBAL, THREAD_SCOPES, make_call
+from ..ir.dialect import ATTR_WS, GLOBAL, make_call
 from ..ir.expr import as_expr, is_static, truth
 from ..ir.kernel import KernelRegion
 from ..ir.tvm_api import (
-    AttrStmt, Evaluate, Expr, IfThenElse, IntImm, StringImm, TensorRegion, Var, While, is_buffer, seq,
+    AttrStmt, Evaluate, IfThenElse, IntImm, StringImm, Var, is_buffer, tirx,
 )  # fmt: skip
 
 DEFAULT_THREADS = 128
@@ -306,10 +306,10 @@ class WhileFrame(Body):
             raise TileValueError(f"T.While: the condition is always {self.condition}", remedy="test a variable")
 
     def finish(self, body: Any) -> None:
-        self.builder.emit(While(self.condition, body, self.span))
+        self.builder.emit(tirx.While(self.condition, body, self.span))
 
 
-def While_(condition: Any) -> WhileFrame:
+def While(condition: Any) -> WhileFrame:
     """`with T.While(cond):` repeats the body while the condition, which must read a variable, holds."""
     current("T.While")
     return WhileFrame(condition)
