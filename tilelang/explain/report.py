@@ -16,6 +16,7 @@ from ..compiler.pipeline import run
 from ..errors import TileValueError
 from ..ir.context import Note
 from ..ir.tvm_api import PrimFunc
+from ..ir.verify import TILE
 from .load import as_program
 from .memory import Allocation, KernelMemory, allocation_table
 
@@ -79,7 +80,7 @@ def explain(
     backend, ctx = backend_for(machine), context(machine, config)
     kernels, workspaces = allocation_table(func)
     seconds: dict[str, float] = {}
-    stages = [StageReport(SOURCE, "tile", 0.0, True, func)]
+    stages = [StageReport(SOURCE, TILE, 0.0, True, func)]
     for stage, after in run(func, backend, ctx, seconds):
         stages.append(StageReport(stage.name, stage.level, seconds[stage.name], not after.same_as(stages[-1].program), after))
     name = str((func.attrs or {}).get("global_symbol", "main"))

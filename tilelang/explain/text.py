@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..errors import Location
 from .memory import HOPPER_SHARED_BYTES, Allocation, KernelMemory
-from .report import Explanation
+from .report import SOURCE, Explanation
 
 _KIB = 1024
 
@@ -61,7 +61,7 @@ def notes_text(report: Explanation) -> str:
     if not report.notes:
         return "no notes"
     ordered = sorted(report.notes, key=lambda n: (n.at is None, n.at.line if n.at else 0))
-    return table(["line", "what", "note"], [[place(n.at), n.subject, n.text] for n in ordered])
+    return table(["line", "what", "note"], [[place(n.at), n.subject, " ".join(n.text.split())] for n in ordered])
 
 
 def _allocations(allocations: Sequence[Allocation]) -> str:
@@ -108,4 +108,5 @@ def overview(report: Explanation, times: bool = False) -> str:
 
 def program_text(report: Explanation, stage: str) -> str:
     """The program after one stage."""
-    return f"// after {stage}\n{report.stage(stage).script()}"
+    title = "as written" if stage == SOURCE else f"after {stage}"
+    return f"// {title}\n{report.stage(stage).script()}"
