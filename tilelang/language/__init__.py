@@ -10,13 +10,16 @@ from .kernel import (
     evaluate, func_attr, get_block_binding, get_block_bindings, get_block_extent, get_block_extents, get_thread_binding,
     get_thread_bindings, get_thread_extent, get_thread_extents, import_source, sblock, use_swizzle, ws,
 )  # fmt: skip
+from .layout import Fragment, Layout, annotate_layout
 from .loops import (
     Parallel, Persistent, Pipelined, Serial, grid, loop_break, parallel, serial, thread_binding, unroll, vectorized,
 )  # fmt: skip
 
 __all__ = [
-    "ClusterKernel", "Else", "If", "Kernel", "KernelLaunchFrame", "Parallel", "Persistent", "Pipelined", "Ref", "Serial", "Then",
-    "WarpSpecialize", "While", "annotate_compile_flags", "annotate_l2_hit_ratio", "annotate_min_blocks_per_sm", "annotate_padding",
+    "ClusterKernel", "Else", "Fragment", "If", "Kernel", "KernelLaunchFrame", "Layout", "Parallel", "Persistent", "Pipelined",
+    "Ref", "Serial", "Then",
+    "WarpSpecialize", "While", "annotate_compile_flags", "annotate_l2_hit_ratio", "annotate_layout", "annotate_min_blocks_per_sm",
+    "annotate_padding",
     "annotate_pass_configs", "annotate_restrict_buffers", "annotate_safe_value", "attr", "block", "const", "empty", "evaluate",
     "func_attr", "get_block_binding", "get_block_bindings", "get_block_extent", "get_block_extents", "get_thread_binding",
     "get_thread_bindings", "get_thread_extent", "get_thread_extents", "grid", "import_source", "loop_break", "macro", "parallel",
