@@ -76,8 +76,3 @@ def tensor_param(
     if steps is not None and len(steps) != len(extents):
         raise TileValueError(f"{what}: {len(extents)} extents but {len(steps)} strides")
     return TensorParam(extents, kind, steps, scope or "global")
-
-
-@dataclass(frozen=True)
-class RefParam:
-    """A macro parameter passed by reference: assignment inside the macro writes to the caller's variable or element."""

@@ -12,15 +12,12 @@ from typing import Any
 
 from ..errors import TileTypeError, TileValueError
 from ..ir import builder as builders
-from ..ir.annotations import PointerParam, RefParam, TensorParam, tensor_param
+from ..ir.annotations import PointerParam, TensorParam, tensor_param
 from ..ir.dialect import FRAGMENT, GLOBAL, LOCAL, SCOPES, SHARED_DYN
 from ..ir.dtype_table import info
 from ..ir.dtypes import canonical
 from ..ir.expr import as_value, type_of
 from ..ir.tvm_api import DeclBuffer, Expr, IntImm, Var, decl_buffer, is_buffer, tirx
-
-Ref = RefParam()  # annotation of a macro parameter passed by reference
-
 
 class TensorForm:
     """An annotation such as `T.Tensor`: called or subscripted with a shape and an element type.
