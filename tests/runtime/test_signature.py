@@ -3,8 +3,8 @@
 import pytest
 
 from tilelang.errors import TileValueError
-from tilelang.ir.tvm_api import BufferStore, DeclBuffer, Evaluate, PrimFunc, Var, const, decl_buffer, load, region, seq, tirx
 from tilelang.ir.dialect import make_call
+from tilelang.ir.tvm_api import BufferStore, DeclBuffer, Evaluate, PrimFunc, Var, const, decl_buffer, load, region, seq, tirx
 from tilelang.runtime.signature import evaluate, show_shape, signature_of, symbols
 
 ZERO = const(0.0, "float32")

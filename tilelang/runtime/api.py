@@ -28,7 +28,7 @@ from .signature import signature_of
 _kernels: dict[Any, JITKernel] = {}
 
 
-def compile(  # noqa: A001  (the language's name)
+def compile(
     func: PrimFunc | None = None, out_idx: Any = None, execution_backend: str | None = None, target: Any = None, target_host: Any = None,
     verbose: bool | None = None, pass_configs: Mapping[Any, Any] | None = None, compile_flags: Any = None,
 ) -> JITKernel:  # fmt: skip

@@ -7,6 +7,7 @@ function makes most checks itself; this module runs when it refuses, and for arr
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import numbers
 from collections.abc import Callable, Sequence
@@ -17,7 +18,19 @@ import numpy as np
 
 from ..errors import TileNotSupportedError, TileTypeError, TileValueError
 from ..ir.dtype_table import info
-from .arrays import NUMPY_OWN, ArrayInfo, View, array_info, compact_strides, empty, is_array, is_compact, is_torch, placeholder, torch_module
+from .arrays import (
+    NUMPY_OWN,
+    ArrayInfo,
+    View,
+    array_info,
+    compact_strides,
+    empty,
+    is_array,
+    is_compact,
+    is_torch,
+    placeholder,
+    torch_module,
+)
 from .signature import POINTER, SCALAR, TENSOR, Dim, Param, Signature, evaluate, show_dim, show_shape, symbols
 
 
@@ -259,17 +272,27 @@ def address(param: Param, value: Any, device: str) -> Any:
 
 
 # ---------------------------------------------------------------- the fast way
-def quick_checks(signature: Signature, types: tuple[type, ...]) -> tuple[tuple[int, Callable[[Any], bool]], ...] | None:
-    """What must hold for arguments of exactly these types so that the compiled function can be called as it is: (position,
-    predicate) pairs, or None if they always need `prepare`. All other mistakes the compiled function refuses itself."""
+@dataclass(frozen=True)
+class Quick:
+    """How to call the compiled function directly. checks: (position, predicate) pairs that must hold. outputs: (position,
+    maker) pairs in ascending order, each maker giving a fresh array from the caller's arguments."""
+
+    checks: tuple[tuple[int, Callable[[Any], bool]], ...]
+    outputs: tuple[tuple[int, Callable[[Sequence[Any]], Any]], ...]
+
+
+def quick_call(signature: Signature, args: Sequence[Any]) -> Quick | None:
+    """The direct way for arguments of the types of `args`, or None if they always need `prepare`. What the checks leave
+    out, the compiled function refuses itself."""
     torch = torch_module()
     checks: list[tuple[int, Callable[[Any], bool]]] = []
-    for k, (param, kind) in enumerate(zip(signature.params, types, strict=True)):
+    for position, (k, value) in enumerate(zip(signature.inputs, args, strict=True)):
+        param, kind = signature.params[k], type(value)
         if param.kind == TENSOR:
             if param.strides is not None and param.written:
                 return None  # elements may share memory
             if torch is not None and kind in (torch.Tensor, torch.nn.Parameter):
-                checks.append((k, _torch_writable if param.written else _torch_plain))
+                checks.append((position, _torch_writable if param.written else _torch_plain))
             elif kind is not np.ndarray or param.dtype not in NUMPY_OWN:
                 return None
         elif param.kind == POINTER:
@@ -277,13 +300,15 @@ def quick_checks(signature: Signature, types: tuple[type, ...]) -> tuple[tuple[i
         elif info(param.dtype).kind == "float":
             if kind not in (float, int):
                 return None
-        elif kind is bool:
-            continue
         elif kind is int:
-            checks.append((k, _fits(param)))
-        else:
+            checks.append((position, _fits(param)))
+        elif kind is not bool:
             return None
-    return tuple(checks)
+    like = next((value for value in args if is_array(value)), None)
+    makers = [(k, _maker(signature, signature.params[k], like)) for k in sorted(signature.out_idx)]
+    if any(make is None for _, make in makers):
+        return None
+    return Quick(tuple(checks), tuple((k, make) for k, make in makers if make is not None))
 
 
 def _fits(param: Param) -> Callable[[Any], bool]:
@@ -297,3 +322,34 @@ def _torch_plain(tensor: Any) -> bool:
 
 def _torch_writable(tensor: Any) -> bool:
     return not tensor.requires_grad and not tensor.is_neg()
+
+
+def _maker(signature: Signature, param: Param, like: Any) -> Callable[[Sequence[Any]], Any] | None:
+    """A function from the caller's arguments to a fresh output, if its extents are constants or extents of arguments."""
+    places = {}  # symbol -> (position among the arguments, axis)
+    for position, k in enumerate(signature.inputs):
+        for axis, dim in enumerate(signature.params[k].shape):
+            if isinstance(dim, str):
+                places.setdefault(dim, (position, axis))
+    if any(isinstance(d, tuple) or (isinstance(d, str) and d not in places) for d in param.shape):
+        return None
+    if param.strides is not None or not (is_torch(like) or param.dtype in NUMPY_OWN):
+        return None
+    dims = [places[d] if isinstance(d, str) else d for d in param.shape]
+    constant = tuple(d for d in dims if isinstance(d, int))
+    allocate = _allocator(param.dtype, like)
+    if len(constant) == len(dims):
+        return (lambda _: allocate(constant)) if 0 not in constant else None
+
+    def make(args: Sequence[Any]) -> Any:
+        return allocate(tuple(d if isinstance(d, int) else args[d[0]].shape[d[1]] for d in dims))
+
+    return make
+
+
+def _allocator(dtype: str, like: Any) -> Callable[[tuple[int, ...]], Any]:
+    sample = empty((1,), dtype, like)
+    if is_torch(sample):
+        new, kind, device = torch_module().empty, sample.dtype, sample.device
+        return lambda shape: new(shape, dtype=kind, device=device)
+    return functools.partial(np.empty, dtype=sample.dtype)

@@ -14,16 +14,14 @@ from typing import Any
 from ..backend.base import Artifact
 from ..backend.target import resolve_target
 from ..compiler.compile import compile_program
-from ..errors import TileAssertionError, TileNotSupportedError, TileRuntimeError, TileTypeError, TileValueError
+from ..errors import TileAssertionError, TileError, TileNotSupportedError, TileRuntimeError, TileTypeError, TileValueError
 from ..ir.tvm_api import PrimFunc
 from ..target.target import Target
-from .arguments import prepare, quick_checks
+from .arguments import Quick, prepare, quick_call
 from .options import normalise_config
 from .params import KernelParam, TensorSupplyType
 from .profiler import Profiler
 from .signature import Signature, signature_of
-
-Checks = tuple[tuple[int, Callable[[Any], bool]], ...]
 
 
 class JITKernel:
@@ -64,7 +62,7 @@ class JITKernel:
         self.config: Mapping[str, Any] | None = None
         self._entry = artifact.entry
         self._device = "cuda" if target.kind == "cuda" else "cpu"
-        self._quick: dict[tuple[type, ...], Checks] = {}
+        self._quick: dict[tuple[type, ...], Quick] = {}
 
     # ---------------------------------------------------------------- running
     def __call__(self, *args: Any, **named: Any) -> Any:
@@ -72,34 +70,50 @@ class JITKernel:
             args = self._positional(args, named)
         # The compiled function checks tensors itself: for argument types known to be safe it is called at once, and
         # only its refusal is looked into.
-        checks = self._quick.get(tuple(map(type, args)))
-        if checks is None:
+        quick = self._quick.get(tuple(map(type, args)))
+        if quick is None:
             return self._call_checked(args)
-        for position, holds in checks:
+        for position, holds in quick.checks:
             if not holds(args[position]):
                 return self._call_checked(args)
+        if quick.outputs:
+            return self._call_returning(quick, args)
         try:
             self._entry(*args)
         except Exception:
-            prepared = prepare(self.signature, args, self._device)
-            if not prepared.changed:
-                raise  # the arguments are right: the program's own error
-            self._entry(*prepared.values)
+            return self._retry(args)
         return None
+
+    def _call_returning(self, quick: Quick, args: Sequence[Any]) -> Any:
+        values = list(args)
+        try:
+            for position, make in quick.outputs:
+                values.insert(position, make(args))
+            self._entry(*values)
+        except Exception:
+            return self._retry(args)
+        return _returned([values[k] for k in self.signature.out_idx])
+
+    def _retry(self, args: Sequence[Any]) -> Any:
+        """Inside the handling of an error: say what is wrong with the arguments; pass those that need help (read-only or
+        empty arrays), which the compiled function refused before it ran; else the program's own error goes on."""
+        try:
+            prepared = prepare(self.signature, args, self._device)
+        except TileError as error:
+            raise error from None
+        if not prepared.changed:
+            raise
+        self._entry(*prepared.values)
+        return _returned(prepared.outputs)
 
     def _call_checked(self, args: Sequence[Any]) -> Any:
         """A call whose arguments are checked one by one; remembers argument types that need no such checks."""
         prepared = prepare(self.signature, args, self._device)
-        if not self.signature.out_idx:
-            types = tuple(map(type, args))
-            checks = quick_checks(self.signature, types)
-            if checks is not None:
-                self._quick[types] = checks
+        quick = quick_call(self.signature, args)
+        if quick is not None:
+            self._quick[tuple(map(type, args))] = quick
         self._entry(*prepared.values)
-        outputs = prepared.outputs
-        if not outputs:
-            return None
-        return outputs[0] if len(outputs) == 1 else outputs
+        return _returned(prepared.outputs)
 
     def _positional(self, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
         """Arguments given by parameter name, put in order."""
@@ -219,3 +233,10 @@ class JITKernel:
 
     def __repr__(self) -> str:
         return f"<JITKernel {self.signature} for {self.target}>"
+
+
+def _returned(outputs: list[Any]) -> Any:
+    """None, the only output, or the list of them."""
+    if not outputs:
+        return None
+    return outputs[0] if len(outputs) == 1 else outputs
