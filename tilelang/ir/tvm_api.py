@@ -122,7 +122,7 @@ __all__ = [
     "AllocBuffer", "Analyzer", "AssertStmt", "AttrStmt", "Bind", "BufferStore", "Call", "Cast", "DeclBuffer", "Evaluate",
     "Expr", "FloatImm", "For", "ForKind", "IRModule", "IfThenElse", "IntImm", "IterVar", "Op", "PrimFunc", "Range",
     "SeqStmt", "Span", "Stmt", "StringImm", "TensorLoad", "TensorRegion", "Var", "While", "const", "decl_buffer",
-    "dtype_of", "ffi", "in_tvm_script", "is_buffer", "is_expr", "load", "location_of", "location_of_span",
+    "dtype_of", "ffi", "in_tvm_script", "is_buffer", "is_expr", "linear_coefficients", "load", "location_of", "location_of_span",
     "make_span", "region", "register_op", "script_alloc", "script_store", "seq", "shape_of", "static_shape", "store", "tirx", "tvm", "tvm_ir",
 ]  # fmt: skip
 
@@ -221,6 +221,14 @@ def seq(stmts: Sequence[Stmt]) -> Stmt:
     if not flat:
         return Evaluate(IntImm("int32", 0))
     return flat[0] if len(flat) == 1 else SeqStmt(flat)
+
+
+def linear_coefficients(expr: Expr, variables: Sequence[Var]) -> tuple[list[int], Expr] | None:
+    """Constant factors of the variables in `expr` and the rest without them; None if it is not linear in them."""
+    parts = list(tvm.sym.detect_linear_equation(expr, list(variables))) if variables else [expr]
+    if len(parts) != len(variables) + 1 or not all(isinstance(c, IntImm) for c in parts[:-1]):
+        return None
+    return [int(c) for c in parts[:-1]], parts[-1]
 
 
 # The values of TVM's CallEffectKind; TVM's registration wants the plain number.
