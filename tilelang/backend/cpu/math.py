@@ -25,7 +25,7 @@ SIN = (-0.1666666664, 0.008333329266, -0.0001983929589, 2.717937902e-06)  # (sin
 COS = (0.04166666662, -0.00138888836, 2.47994783e-05, -2.720676322e-07)  # (cos(x) - 1 + x^2/2)/x^4, |x| <= pi/4
 
 LN2 = 0.6931471805599453
-ROUND = 12582912.0  # 1.5 * 2^23: adding it to |x| < 2^22 leaves the nearest integer in the low bits
+ROUND = 12582912.0 + 254.0  # 1.5 * 2^23 + 254: adding it to |x| < 2^22 leaves the nearest integer (plus 254) in the low bits
 
 
 def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
@@ -37,25 +37,22 @@ def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
 
 
 def _clamp(x: Expr, low: float, high: float) -> Expr:
-    """`x` limited to [low, high]; NaN stays NaN."""
-    return tirx.Select(x > f32(high), f32(high), tirx.Select(x < f32(low), f32(low), x))
+    """`x` limited to [low, high]; NaN stays NaN. In the form that LLVM turns into one min and one max."""
+    return named(tirx.Select(f32(low) > x, f32(low), x), lambda y: tirx.Select(f32(high) < y, f32(high), y), "y")
 
 
 def _scale(value: Expr, shifted: Expr) -> Expr:
-    """value * 2^n, where `shifted` is n + ROUND. In two steps, so that results may be subnormal or overflow."""
+    """value * 2^n, where `shifted` is n + ROUND. In two steps, so that results may be subnormal or overflow.
 
-    def by(bits: Expr) -> Expr:
-        n = tirx.Cast("int32", bits) - const(int(0x4B400000), "int32")
+    ROUND ends in 254, so that half of the bits of `shifted`, moved into a float's exponent, is 2^(n/2).
+    """
+    shift = const(23, "uint32")
 
-        def halves(n: Expr) -> Expr:
-            half = n >> const(1, "int32")
-            one = float_of(tirx.Cast("uint32", (half + const(127, "int32")) << const(23, "int32")))
-            two = float_of(tirx.Cast("uint32", (n - half + const(127, "int32")) << const(23, "int32")))
-            return value * one * two
+    def steps(bits: Expr) -> Expr:
+        half = bits >> const(1, "uint32")
+        return named(half, lambda h: value * float_of(h << shift) * float_of((bits - h) << shift), "h")
 
-        return named(n, halves, "n")
-
-    return named(bits_of(shifted), by, "b")
+    return named(bits_of(shifted), steps, "b")
 
 
 def exp2(x: Expr) -> Expr:
@@ -145,8 +142,7 @@ def tanh(x: Expr) -> Expr:
 
         def large(magnitude: Expr) -> Expr:
             value = f32(1.0) - f32(2.0) / (exp(magnitude + magnitude) + f32(1.0))
-            signed = tirx.Select(x < f32(0.0), f32(0.0) - value, value)
-            return tirx.Select(magnitude < f32(0.625), small, signed)
+            return tirx.Select(magnitude < f32(0.625), small, _with_sign(value, x))
 
         return named(_abs(x), large, "a")
 
@@ -167,8 +163,7 @@ def erf(x: Expr) -> Expr:
 
         def large(a: Expr) -> Expr:
             value = f32(1.0) - exp(named(_clamp(a, 0.0, 4.0), lambda c: polynomial(c, LOG_ERFC), "c"))
-            signed = tirx.Select(x < f32(0.0), f32(0.0) - value, value)
-            return tirx.Select(a <= f32(1.0), small, signed)
+            return tirx.Select(a <= f32(1.0), small, _with_sign(value, x))
 
         return named(_abs(x), large, "a")
 
@@ -177,6 +172,11 @@ def erf(x: Expr) -> Expr:
 
 def _abs(x: Expr) -> Expr:
     return float_of(bits_of(x) & const(0x7FFFFFFF, "uint32"))
+
+
+def _with_sign(magnitude: Expr, x: Expr) -> Expr:
+    """A value that is not negative, with the sign of x."""
+    return float_of(bits_of(magnitude) | (bits_of(x) & const(0x80000000, "uint32")))
 
 
 def _quadrant(x: Expr, use: Callable[[Expr, Expr], Expr]) -> Expr:
