@@ -24,9 +24,9 @@ from tilelang.ir.tvm_api import (
     IRModule,
     PrimFunc,
     Stmt,
-    TensorLoad,
     Var,
     decl_buffer,
+    load,
 )  # fmt: skip
 from tilelang.passes.lower_tile_ops import lower_tile_ops
 from tilelang.target.target import Target
@@ -99,7 +99,7 @@ def serial(func: PrimFunc) -> PrimFunc:
             return descend.children(node)
         block, value = call.args
         place = [r.min for r in block.region]
-        old = TensorLoad(block.source, place)
+        old = load(block.source, place)
         new = {"add": lambda: old + value, "max": lambda: tvm.tirx.max(old, value), "min": lambda: tvm.tirx.min(old, value)}
         return BufferStore(block.source, new[str(call.attrs["kind"])](), place)
 

@@ -20,9 +20,8 @@ RNG = np.random.default_rng(3)
 
 
 def parallel(p, *extents):
-    return p.builder.loop(
-        [f"i{k}" for k in range(len(extents))], [0] * len(extents), list(extents), ForKind.PARALLEL, "parallel", {"tl.parallel": len(extents)}
-    )
+    rank = len(extents)
+    return p.builder.loop([f"i{k}" for k in range(rank)], [0] * rank, list(extents), ForKind.PARALLEL, "parallel", {"tl.parallel": rank})
 
 
 # ---------------------------------------------------------------- reducers
@@ -70,11 +69,11 @@ def test_reducer_errors():
             reducer_update(acc, 1.0)
         with pytest.raises(TileValueError, match="in place"):
             finalize_reducer(acc)
-        with pytest.raises(TileValueError, match="frag.*no reducer"):
+        with pytest.raises(TileValueError, match=r"frag.*no reducer"):
             reducer_init(frag)
         with pytest.raises(TileValueError, match=r"small.*\(4,\)"):
             finalize_reducer(acc, p.alloc((4,), "float32", "small", "local.fragment"))
-        with pytest.raises(TileValueError, match="T.reducer_init"):
+        with pytest.raises(TileValueError, match=r"T\.reducer_init"):
             copy(acc, frag)
 
 
@@ -102,7 +101,7 @@ def test_what_is_a_tile_update():
         assert not is_tile_update(load(a, [0]), v) and not is_tile_update(load(a, [0]), 1.0)
         with pytest.raises(TileNotSupportedError, match="return_prev"):
             tile_atomic("T.atomic_add", "add", a, a, return_prev=True)
-        with pytest.raises(TileValueError, match="local.fragment"):
+        with pytest.raises(TileValueError, match=r"local\.fragment"):
             tile_atomic("T.atomic_add", "add", p.alloc((4,), "float32", "f", "local.fragment"), a)
 
 
@@ -131,7 +130,7 @@ def test_transpose_in_place_and_errors():
         copy(X, a)
         transpose(a, a)
         copy(a, X)
-        with pytest.raises(TileValueError, match=r"b .*\(3, 4\)"):
+        with pytest.raises(TileValueError, match=r"(?s)b .*\(3, 4\)"):
             transpose(p.alloc((4, 3), "int32", "b"), p.alloc((4, 3), "int32", "c"))
         with pytest.raises(TileValueError, match="no matrix"):
             transpose(p.alloc((4,), "int32", "d"), a)
@@ -157,10 +156,10 @@ def test_im2col(kernel, stride, dilation, pad, call):
     padded = np.pad(x, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
     matrix = np.array(
         [
-            [padded[b, i * stride + dy * dilation, j * stride + dx * dilation, k] for dy in range(kernel) for dx in range(kernel) for k in range(c)]
+            [padded[b, i * stride + dy * dilation, j * stride + dx * dilation] for dy in range(kernel) for dx in range(kernel)]
             for b in range(n) for i in range(oh) for j in range(ow)
         ]
-    )  # fmt: skip
+    ).reshape(n * oh * ow, kernel * kernel * c)  # fmt: skip
     np.testing.assert_array_equal(y, matrix[rows : 2 * rows, (kernel * kernel - 1) * columns :][:, :columns])
 
 

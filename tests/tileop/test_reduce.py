@@ -48,11 +48,17 @@ def run(x, out_shape, out_type, call, old=None, scopes=("local.fragment", "local
     return y
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", "int8", "int32", "uint8", "int64", "bool"])
+TYPES = ("float32", "float16", "bfloat16", "float64", "int8", "int32", "uint8", "int64", "bool")
+DEFINED = [
+    (kind, dtype)
+    for kind in KINDS
+    for dtype in TYPES
+    if not (kind.startswith("bit") and "float" in dtype) and not (dtype == "bool" and kind in ("sum", "abssum", "absmax"))
+]
+
+
+@pytest.mark.parametrize("kind,dtype", DEFINED)
 def test_kinds_and_types(kind, dtype):
-    if (kind.startswith("bit") and "float" in dtype) or (dtype == "bool" and kind in ("sum", "abssum", "absmax")):
-        pytest.skip("no such reduction")
     x = values((7, 13), dtype)
     got = run(x, (7,), dtype, lambda t, o: reduce(t, o, kind, 1, True))
     wide = x.astype(np.float64) if "float" in dtype else x.astype(bool) if dtype == "bool" else x.astype(np.int64)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..ir.dialect import ANNOTATION_PARALLEL, FRAGMENT, LOCAL, VAR
+from ..ir.dialect import ANNOTATION_PARALLEL, FRAGMENT, GLOBAL, LOCAL, VAR
 from ..ir.expr import convert
 from ..ir.tvm_api import (
     AllocBuffer,
@@ -189,7 +189,10 @@ def staged(block: TensorRegion, ctx: LowerContext, keep: int = 0) -> tuple[Tenso
     """
     extents, wide = extents_of(block), wide_dims(block)
     shape = [e for k, e in enumerate(extents) if k in wide or k >= len(extents) - keep] or [1]
-    copy = decl_buffer(shape, dtype_of(block), f"{block.source.name}_copy", LOCAL if ctx.per_thread else FRAGMENT, span=ctx.span)
+    scope = LOCAL if ctx.per_thread else FRAGMENT
+    if not all(isinstance(e, int) for e in shape):  # registers and stacks need a constant size
+        scope = GLOBAL
+    copy = decl_buffer(shape, dtype_of(block), f"{block.source.name}_copy", scope, span=ctx.span)
     ctx.temporaries.append(copy)
     target = tile(copy)
     return target, nest([extents[k] for k in wide], lambda v: [write(target, v, read(block, v), ctx)], ctx)
