@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 
 from tilelang.layout.algebra import LayoutError, StridedLayout, Swizzle, ravel, unravel
 
-settings.register_profile("layout", deadline=None)
-settings.load_profile("layout")
 EXTENTS = st.sampled_from([1, 2, 3, 4, 5, 6, 8])
 
 

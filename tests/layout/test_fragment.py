@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tilelang.layout import (
@@ -16,8 +16,6 @@ from tilelang.layout import (
     make_gemm_fragment_8x8,
     make_gemm_fragment_8x8_transposed,
 )
-
-settings.load_profile("layout")
 
 
 def points(shape):

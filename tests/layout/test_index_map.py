@@ -4,15 +4,13 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tilelang.layout import Layout, LayoutError
 from tilelang.layout.recognise import BitMatrix, recognise, recognise_bits
 
 from .test_algebra import layouts
-
-settings.load_profile("layout")
 
 
 def points(shape):
@@ -40,8 +38,10 @@ def test_inverse_of_what_is_no_bijection():
         Layout((4,), lambda i: [i * 2]).inverse()
 
 
-def test_collision_names_the_first_two_elements():
+def test_collision_names_two_elements():
     assert TRANSPOSE.collision() is None
+    assert Layout((3, 4), lambda i, j: i * 1000 + j * 7).collision() is None
+    assert Layout((3, 4), lambda i, j: i * 1000 + j // 3 * 7).collision() == ((0, 0), (0, 1))
     assert Layout((3, 4), lambda i, j: i * 3 + j).collision() == ((0, 3), (1, 0))
 
 

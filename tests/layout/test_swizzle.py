@@ -4,7 +4,7 @@ import itertools
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tilelang.layout import (
@@ -19,11 +19,12 @@ from tilelang.layout import (
     make_padded_layout,
     make_quarter_bank_swizzled_layout,
     make_swizzled_layout,
+    make_tcgen05mma_swizzled_layout,
+    make_volta_swizzled_layout,
+    make_wgmma_swizzled_layout,
     transactions,
 )
 from tilelang.layout.swizzle import bits_of
-
-settings.load_profile("layout")
 
 
 def buffer(*shape, dtype="float16"):
@@ -62,6 +63,15 @@ def test_make_swizzled_layout_chooses_the_widest():
     assert make_swizzled_layout(buffer(64, 48), allow_pad=False).is_equal(make_quarter_bank_swizzled_layout(buffer(64, 48)))
     assert make_swizzled_layout(buffer(64, 40), allow_pad=False).is_equal(make_linear_layout(buffer(64, 40)))
     assert make_padded_layout(buffer(8, 64, dtype="float32"))(1, 0) == (68,)
+
+
+def test_matrix_operands_are_never_padded():
+    for make in (make_wgmma_swizzled_layout, make_tcgen05mma_swizzled_layout):
+        assert make(buffer(64, 64)).is_equal(make_full_bank_swizzled_layout(buffer(64, 64)))
+        assert make(buffer(64, 48)).is_equal(make_quarter_bank_swizzled_layout(buffer(64, 48)))
+        assert make(buffer(64, 40)).is_equal(make_linear_layout(buffer(64, 40)))
+        assert make(buffer(64, 128), continuity=32).is_equal(make_half_bank_swizzled_layout(buffer(64, 128)))
+    assert make_volta_swizzled_layout(buffer(64, 64)).is_equal(make_swizzled_layout(buffer(64, 64)))
 
 
 def test_leading_dimensions_are_kept():

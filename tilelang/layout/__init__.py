@@ -19,6 +19,9 @@ from .swizzle import (
     make_padded_layout,
     make_quarter_bank_swizzled_layout,
     make_swizzled_layout,
+    make_tcgen05mma_swizzled_layout,
+    make_volta_swizzled_layout,
+    make_wgmma_swizzled_layout,
     transactions,
 )
 
@@ -41,5 +44,8 @@ __all__ = [
     "make_padded_layout",
     "make_quarter_bank_swizzled_layout",
     "make_swizzled_layout",
+    "make_tcgen05mma_swizzled_layout",
+    "make_volta_swizzled_layout",
+    "make_wgmma_swizzled_layout",
     "transactions",
 ]

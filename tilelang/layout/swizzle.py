@@ -7,6 +7,7 @@ Out: a `Layout`. The costs count transactions exactly, from the byte address of 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -114,6 +115,25 @@ def make_swizzled_layout(buffer: Any, k_major: bool = True, allow_pad: bool = Tr
     if fitting and (fitting[0] > 32 or not allow_pad):
         return _bank_swizzled(buffer, fitting[0])
     return make_padded_layout(buffer) if allow_pad else make_linear_layout(buffer)
+
+
+def make_wgmma_swizzled_layout(buffer: Any, continuity: int | None = None, k_major: bool = True) -> Layout:
+    """The widest bank swizzle whose rows divide the tile's rows, or `continuity` elements of them; linear if none does.
+    Operands of warpgroup matrix instructions are never padded. `k_major` does not change the placement."""
+    shape, _, bits = _tile(buffer)
+    run = shape[-1] if continuity is None else math.gcd(continuity, shape[-1])
+    fitting = [b for b in SWIZZLE_BYTES if run * bits % (b * 8) == 0]
+    return _bank_swizzled(buffer, fitting[0]) if fitting else make_linear_layout(buffer)
+
+
+def make_tcgen05mma_swizzled_layout(buffer: Any, continuity: int | None = None, k_major: bool = True) -> Layout:
+    """As `make_wgmma_swizzled_layout`: both instructions read the same placements."""
+    return make_wgmma_swizzled_layout(buffer, continuity, k_major)
+
+
+def make_volta_swizzled_layout(buffer: Any, is_a: bool = True, k_inner: bool = True) -> Layout:
+    """As `make_swizzled_layout`; accepted for programs that were written for that architecture."""
+    return make_swizzled_layout(buffer)
 
 
 def get_swizzle_layout(row: Any, col: Any, row_size: int, dtype: Any, swizzle_bytes: int | None = None) -> tuple[Any, Any]:
