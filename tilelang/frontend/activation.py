@@ -139,8 +139,10 @@ class Activation(Operations, Control):
             return self._frozen_region(name, value)
         if isinstance(value, Expr):
             return self.trace.bind(name, value)
-        if kind in (tuple, list) and not fresh and any(not is_static(v) for v in value):
+        if kind in (tuple, list) and not all(map(_is_plain, value)):
             return kind([v if type(v) is Var else self.settle(f"{name}_{j}", v, True) for j, v in enumerate(value)])
+        if kind is dict and not all(map(_is_plain, value.values())):
+            return {k: v if type(v) is Var else self.settle(f"{name}_{j}", v, True) for j, (k, v) in enumerate(value.items())}
         return value
 
     def _frozen_region(self, name: str, block: TensorRegion) -> TensorRegion:
@@ -358,6 +360,11 @@ class Activation(Operations, Control):
                 "`while` with a condition that is always true", at=self.sites[at], remedy="loop with T.serial(n) and `break`, or test a variable"
             )
         warn("`while` with a condition that is never true: its body is skipped", TileWarning, self.sites[at])
+
+
+def _is_plain(value: Any) -> bool:
+    """Is this certainly free of device values?"""
+    return is_static(value) and type(value) not in (tuple, list, dict)
 
 
 def _outputs_only(trace: Trace, value: Any) -> bool:
