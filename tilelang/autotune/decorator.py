@@ -6,14 +6,16 @@ In: a `JITFunction`, configurations. Out: a callable with the parameters of the 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import TileTypeError
-from ..runtime.jit import JITFunction
+from ..runtime.arrays import is_array
+from ..runtime.jit import EagerFunction, JITFunction
 from ..runtime.jit import jit as plain_jit
 from ..runtime.kernel import JITKernel
 from ..runtime.memo import freeze, python_signature
+from .inputs import set_autotune_inputs
 from .tuner import RESERVED, AutoTuner, ProfileArgs, check_configs
 
 
@@ -33,10 +35,23 @@ class TunedFunction:
         tunable = {k for config in configs for k in config if k != RESERVED}
         if tunable <= given.keys():
             return self.function(*args, **named)
-        key = freeze(given)
+        fixed = {k: v for k, v in given.items() if k not in tunable}
+        if isinstance(self.function, EagerFunction):
+            return self._run_eager(self.function, configs, fixed)
+        return self._chosen(freeze(given), configs, fixed, self.function)
+
+    def _run_eager(self, function: EagerFunction, configs: Sequence[Mapping[str, Any]], fixed: Mapping[str, Any]) -> Any:
+        """Tune on the actual tensors, then run the best kernel on them."""
+        runtime = [fixed[name] for name in function.signature.runtime if name in fixed]
+        shapes = [(tuple(v.shape), str(v.dtype)) if is_array(v) else type(v) for v in runtime]
+        statics = {k: v for k, v in fixed.items() if k not in function.signature.runtime}
+        with set_autotune_inputs(runtime):
+            kernel = self._chosen(freeze((statics, shapes)), configs, fixed, lambda **call: function.prepare((), call)[0])
+        return kernel(*runtime)
+
+    def _chosen(self, key: Any, configs: Sequence[Mapping[str, Any]], fixed: Mapping[str, Any], make: Callable[..., Any]) -> JITKernel:
         if key not in self._best:
-            fixed = {k: v for k, v in given.items() if k not in tunable}
-            tuner = AutoTuner(self.function, [{**config, **fixed} for config in configs])
+            tuner = AutoTuner(make, [{**config, **fixed} for config in configs]).set_compile_args(**self.function.options)
             result = tuner.set_profile_args(**self.profile).run()
             chosen = {k: v for k, v in result.config.items() if k not in fixed}
             self._best[key] = result.kernel.update_tuner_result(result.latency, chosen, result.ref_latency)
@@ -54,7 +69,7 @@ def autotune(
     def decorate(function: Any) -> TunedFunction:
         if not isinstance(function, JITFunction):
             raise TileTypeError(f"@autotune on a {type(function).__name__}", remedy="put it above @tilelang.jit")
-        options = {**getattr(function, "profile", {}), **{k: v for k, v in profile.items() if k in ProfileArgs.names()}}
+        options = {**function.profile, **{k: v for k, v in profile.items() if k in ProfileArgs.names()}}
         return TunedFunction(function, configs, options)
 
     return decorate if func is None else decorate(func)
