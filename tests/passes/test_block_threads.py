@@ -5,12 +5,28 @@ import pytest
 
 from tilelang.errors import Location, TileValueError
 from tilelang.ir.dialect import ATTR_COLLECTIVE, ATTR_REDUCE_SCOPE, ATTR_WS, make_call
+from tilelang.ir.kernel import match_kernel
 from tilelang.ir.rewrite import walk
 from tilelang.ir.tvm_api import (
-    AllocBuffer, AttrStmt, Bind, Call, Evaluate, FloatImm, For, ForKind, IfThenElse, IntImm, Var, While, const, decl_buffer, load,
-    make_span, region, seq, store, tirx,
+    AllocBuffer,
+    AttrStmt,
+    Bind,
+    Evaluate,
+    FloatImm,
+    For,
+    ForKind,
+    IfThenElse,
+    Var,
+    While,
+    const,
+    decl_buffer,
+    load,
+    make_span,
+    region,
+    seq,
+    store,
+    tirx,
 )  # fmt: skip
-from tilelang.ir.kernel import match_kernel
 from tilelang.passes.block_threads import block_threads
 from tilelang.passes.guard_bounds import guard_bounds
 

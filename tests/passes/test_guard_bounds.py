@@ -4,16 +4,32 @@ import warnings
 
 import numpy as np
 import pytest
-from .programs import CPU, CUDA, kernel, run
 
 from tilelang.errors import Location, OutOfBoundsWarning
 from tilelang.ir.context import PassContext
 from tilelang.ir.rewrite import walk
 from tilelang.ir.tvm_api import (
-    AllocBuffer, Bind, Call, FloatImm, For, ForKind, IfThenElse, IntImm, Var, const, decl_buffer, load, make_span, seq, store, tirx,
+    AllocBuffer,
+    Bind,
+    Call,
+    FloatImm,
+    For,
+    ForKind,
+    IfThenElse,
+    IntImm,
+    Var,
+    const,
+    decl_buffer,
+    load,
+    make_span,
+    seq,
+    store,
+    tirx,
 )  # fmt: skip
 from tilelang.passes.guard_bounds import guard_bounds
 from tilelang.target.target import Target
+
+from .programs import CPU, CUDA, kernel, run
 
 
 def count(func, kind):

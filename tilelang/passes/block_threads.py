@@ -106,7 +106,7 @@ class _Block:
         self.counters: set[Var] = set()  # loop variables of masked loops
         self.saved: dict[Var, Var] = {}  # other bindings and loop variables -> the array that keeps them between runs
         self.declared: dict[Var, Stmt] = {}  # the user's private memory -> its declaration
-        self.arrays: list[Var] = []  # our own memory with one element a thread
+        self.arrays: list[Var] = []  # our own memory, declared at the top of the kernel
 
     def run(self) -> KernelRegion:
         body = seq(self.sequence(statements(self.kernel.body), _Where()))
@@ -291,6 +291,7 @@ class _Block:
         """running: threads that have not left the loop; taking: those that take part in the rest of this iteration."""
         running, taking = self.array("running", "bool"), self.array("taking", "bool")
         any_thread = decl_buffer((1,), "bool", "any_running", LOCAL)
+        self.arrays.append(any_thread)
         inside = _Where((self.at(taking),), stmt.span or True, (running, taking), True)
         looping = replace(where, looped=True)
         test, hoisted = self.hoisted(condition, replace(inside, masks=(self.at(running),)), stmt.span)
@@ -305,7 +306,6 @@ class _Block:
         advance = [self.open_run(step, replace(inside, masks=(self.at(running),)))] if step else []
         none, all_ = const(0, "bool"), const(1, "bool")
         return [
-            AllocBuffer(any_thread, None, stmt.span),
             self.open_run([self.keep(running, none), self.keep(taking, none)], replace(looping, masks=())),
             self.open_run([self.keep(running, all_)], looping),
             *tests(()),
@@ -352,15 +352,19 @@ class _Block:
         active = self.array("active", "bool")
         fill = [self.keep(active, const(0, "bool"))]
         before.append(self.open_run(fill, replace(where, masks=())))
-        operands = []
+        operands: list[Any] = []
         run: list[Stmt] = [self.keep(active, const(1, "bool"))]
         for k, operand in enumerate(self.warp.operands(node)):
+            if not self.uniform.varies(operand) and not loads_memory(operand):
+                operands.append(operand)
+                continue
             array = self.array(f"operand{k}", dtype_of(operand))
             run.append(self.keep(array, operand))
             operands.append(array)
         before.append(self.open_run(run, where))
         declared, stmts, result = self.warp.evaluate(node, operands, active, span)
-        before += [*declared, *stmts]
+        self.arrays += declared
+        before += stmts
         return result
 
     def allreduce(self, stmt: Stmt, where: _Where) -> list[Stmt]:
@@ -379,7 +383,8 @@ class _Block:
         out = [self.open_run([self.keep(operand, identity)], replace(where, masks=())), self.open_run([self.keep(operand, given)], where)]
         declared, stmts, total = self.warp.allreduce(operand, reducer, axes, stmt.span)
         written = store(result.source, total, list(result.indices), stmt.span)
-        return [*out, *declared, *stmts, self.open_run([written], where)]
+        self.arrays += declared
+        return [*out, *stmts, self.open_run([written], where)]
 
     # ---------------------------------------------------------------- memory per thread
     def array(self, name: str, dtype: str) -> Var:

@@ -14,7 +14,7 @@ from ..errors import InternalError
 from ..ir.dialect import LOCAL, attr, op_name
 from ..ir.rewrite import substitute
 from ..ir.tvm_api import (
-    AllocBuffer,
+    Bind,
     Call,
     Cast,
     Expr,
@@ -27,6 +27,7 @@ from ..ir.tvm_api import (
     const,
     decl_buffer,
     dtype_of,
+    is_buffer,
     load,
     seq,
     store,
@@ -35,7 +36,8 @@ from ..ir.tvm_api import (
 from .thread_loops import ThreadSpace
 
 WARP = 32
-Evaluated = tuple[list[Stmt], list[Stmt], Expr]  # declarations, statements, result in one thread
+Operand = Any  # the array (a buffer) that holds it in every thread, or an expression that is the same in all
+Evaluated = tuple[list[Var], list[Stmt], Expr]  # arrays to declare, statements, result in one thread
 _NATIVE = {
     "tirx.tvm_warp_shuffle": "idx",
     "tirx.tvm_warp_shuffle_up": "up",
@@ -59,7 +61,7 @@ class WarpOps:
             return [call.args[0], call.args[1], call.args[2]]
         return list(call.args[:1])
 
-    def evaluate(self, call: Call, operands: Sequence[Var], active: Var, span: Span | None) -> Evaluated:
+    def evaluate(self, call: Call, operands: Sequence[Operand], active: Var, span: Span | None) -> Evaluated:
         name = op_name(call)
         if name in _NATIVE or name == "tl.shfl":
             return self._shuffle(_NATIVE.get(name) or str(attr(call, "mode")), operands, active, dtype_of(call), span)
@@ -73,29 +75,29 @@ class WarpOps:
         raise InternalError(f"no evaluation of {name} over a warp")
 
     # ---------------------------------------------------------------- shuffles
-    def _shuffle(self, mode: str, operands: Sequence[Var], active: Var, dtype: str, span: Span | None) -> Evaluated:
+    def _shuffle(self, mode: str, operands: Sequence[Operand], active: Var, dtype: str, span: Span | None) -> Evaluated:
         value, lane_or_delta, width = operands
-        me = self.space.linear
-        lane = tirx.FloorMod(me, const(WARP, "int32"))
-        size, by = _int(load(width, [me])), _int(load(lane_or_delta, [me]))
-        inside = tirx.BitwiseAnd(lane, size - const(1, "int32"))
+        me, (source, inside, size, by) = self.space.linear, (Var(n, "int32") for n in ("source", "inside", "size", "by"))
+        lane, one = tirx.FloorMod(me, const(WARP, "int32")), const(1, "int32")
         first = lane - inside
         target, valid = {
-            "idx": (first + tirx.BitwiseAnd(by, size - const(1, "int32")), None),
+            "idx": (first + tirx.BitwiseAnd(by, size - one), const(1, "bool")),
             "up": (lane - by, tirx.GE(inside - by, const(0, "int32"))),
             "down": (lane + by, tirx.LT(inside + by, size)),
             "xor": (tirx.BitwiseXor(lane, by), tirx.LT(tirx.BitwiseXor(lane, by), first + size)),
         }[mode]
-        source = me - lane + target
-        valid = _both(valid, tirx.And(tirx.GE(source, const(0, "int32")), tirx.LT(source, const(self.space.count, "int32"))))
-        taken = tirx.if_then_else(valid, load(active, [source]), const(0, "bool"))
-        own = load(value, [me])
+        exists = tirx.And(tirx.GE(source, const(0, "int32")), tirx.LT(source, const(self.space.count, "int32")))
+        taken = tirx.if_then_else(tirx.And(valid, exists), load(active, [source]), const(0, "bool"))
         result = decl_buffer((self.space.count,), dtype, "shuffled", LOCAL)
-        body = store(result, tirx.if_then_else(taken, load(value, [source]), own), [me], span)
-        return [AllocBuffer(result)], [self.space.loops(body, span)], load(result, [me])
+        body = seq([
+            Bind(size, _int(value_at(width, me)), span), Bind(by, _int(value_at(lane_or_delta, me)), span),
+            Bind(inside, tirx.BitwiseAnd(lane, size - one), span), Bind(source, me - lane + target, span),
+            store(result, tirx.if_then_else(taken, value_at(value, source), value_at(value, me)), [me], span),
+        ])  # fmt: skip
+        return [result], [self.space.loops(body, span)], load(result, [me])
 
     # ---------------------------------------------------------------- votes and reductions
-    def _vote(self, kind: str, operands: Sequence[Var], active: Var, dtype: str, span: Span | None) -> Evaluated:
+    def _vote(self, kind: str, operands: Sequence[Operand], active: Var, dtype: str, span: Span | None) -> Evaluated:
         if kind.startswith("match"):
             return self._match(kind, operands[0], active, dtype, span)
         bit = tirx.LShift(const(1, "uint32"), Cast("uint32", _LANE))
@@ -112,9 +114,9 @@ class WarpOps:
             fold = (combine, lambda _: const(int(kind == "all"), "uint32"))
         else:
             raise InternalError(f"unknown vote {kind}")
-        return self._fold(fold, each, operands[0] if operands else active, active, "uint32", WARP, span, dtype)
+        return self._fold(fold, each, operands[0] if operands else const(1, "bool"), active, "uint32", WARP, span, dtype)
 
-    def _block_vote(self, kind: str, value: Var, active: Var, dtype: str, span: Span | None) -> Evaluated:
+    def _block_vote(self, kind: str, value: Operand, active: Var, dtype: str, span: Span | None) -> Evaluated:
         each = lambda v: Cast("int32", tirx.NE(v, const(0, dtype_of(v))))  # noqa: E731
         fold = {
             "count": (tirx.Add, lambda _: const(0, "int32")),
@@ -123,14 +125,14 @@ class WarpOps:
         }[kind]
         return self._fold(fold, each, value, active, "int32", self.space.count, span, dtype)
 
-    def _fold(self, fold: Any, each: Any, value: Var, active: Var, acc: str, group: int, span: Span | None, dtype: str = "") -> Evaluated:
+    def _fold(self, fold: Any, each: Any, value: Operand, active: Var, acc: str, group: int, span: Span | None, dtype: str = "") -> Evaluated:
         """Combine over every group of `group` consecutive threads the values of those that take part."""
         combine, identity = fold
         groups = -(-self.space.count // group)
         total = decl_buffer((groups,), acc, "total", LOCAL)
         g, k = Var("group", "int32"), Var("lane", "int32")
         thread = g * group + k if groups > 1 else k
-        element = load(value, [thread])
+        element = value_at(value, thread)
         element = substitute(each(element), {_LANE: k}) if each is not None else element
         update = IfThenElse(load(active, [thread]), store(total, combine(load(total, [g]), element), [g], span), None, span)
         if self.space.count % group:
@@ -139,9 +141,9 @@ class WarpOps:
         body = For(g, 0, groups, ForKind.SERIAL, seq([store(total, identity(acc), [g], span), loop]), span=span)
         mine = tirx.FloorDiv(self.space.linear, const(group, "int32")) if groups > 1 else const(0, "int32")
         result = load(total, [mine])
-        return [AllocBuffer(total)], [body], Cast(dtype, result) if dtype and dtype != acc else result
+        return [total], [body], Cast(dtype, result) if dtype and dtype != acc else result
 
-    def _match(self, kind: str, value: Var, active: Var, dtype: str, span: Span | None) -> Evaluated:
+    def _match(self, kind: str, value: Operand, active: Var, dtype: str, span: Span | None) -> Evaluated:
         """match_any: the lanes that hold my value; match_all: all taking part if they agree, else none."""
         result = decl_buffer((self.space.count,), "uint32", "matched", LOCAL)
         all_lanes = decl_buffer((self.space.count,), "uint32", "members", LOCAL)
@@ -149,7 +151,7 @@ class WarpOps:
         other = tirx.FloorDiv(me, const(WARP, "int32")) * WARP + k
         bit = tirx.LShift(const(1, "uint32"), Cast("uint32", k))
         same = IfThenElse(
-            tirx.EQ(load(value, [other]), load(value, [me])), store(result, tirx.BitwiseOr(load(result, [me]), bit), [me]), None, span
+            tirx.EQ(value_at(value, other), value_at(value, me)), store(result, tirx.BitwiseOr(load(result, [me]), bit), [me]), None, span
         )
         member = store(all_lanes, tirx.BitwiseOr(load(all_lanes, [me]), bit), [me], span)
         body: Stmt = IfThenElse(load(active, [other]), seq([same, member]), None, span)
@@ -161,7 +163,7 @@ class WarpOps:
         found = load(result, [me])
         if kind == "match_all":
             found = tirx.Select(tirx.EQ(found, load(all_lanes, [me])), found, zero)
-        return [AllocBuffer(result), AllocBuffer(all_lanes)], [loops], found if dtype == "uint32" else Cast(dtype, found)
+        return [result, all_lanes], [loops], found if dtype == "uint32" else Cast(dtype, found)
 
     # ---------------------------------------------------------------- reduction over thread axes
     def allreduce(self, operand: Var, reducer: Any, axes: Sequence[Expr], span: Span | None) -> Evaluated:
@@ -184,7 +186,7 @@ class WarpOps:
         for (var, _), over in zip(self.space.axes, reduced, strict=True):
             if over:
                 body = IfThenElse(tirx.EQ(var, const(0, "int32")), body, None, span)
-        return [AllocBuffer(total)], [self.space.loops(body, span)], load(total, [at])
+        return [total], [self.space.loops(body, span)], load(total, [at])
 
     def _linear(self, indices: Sequence[Expr]) -> Expr:
         x, y, z = indices
@@ -199,8 +201,8 @@ def _int(value: Expr) -> Expr:
     return value if dtype_of(value) == "int32" else Cast("int32", value)
 
 
-def _both(a: Expr | None, b: Expr) -> Expr:
-    return b if a is None else tirx.And(a, b)
+def value_at(operand: Operand, thread: Expr) -> Expr:
+    return load(operand, [thread]) if is_buffer(operand) else operand
 
 
 def _limit(low: bool) -> Callable[[str], Expr]:
