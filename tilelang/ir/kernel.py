@@ -18,7 +18,7 @@ from .tvm_api import AttrStmt, For, IntImm, IterVar, SeqStmt, Span, Stmt, Var, W
 @dataclass(frozen=True)
 class KernelRegion:
     """blocks: (variable, extent) for x, y, z as given by the user (more than 3 only on the CPU); threads: always
-    three (variable, int extent). annotations: prelude, cluster_dims, use_swizzle, layout_map, safe_value, ..."""
+    three (variable, int extent). annotations: prelude, cluster_dims, use_swizzle, safe_value, ..."""
 
     blocks: tuple[tuple[Var, Any], ...]
     threads: tuple[tuple[Var, int], ...]

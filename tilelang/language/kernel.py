@@ -1,7 +1,7 @@
 """Kernel regions: `T.Kernel`, what may be asked and annotated inside one, and frames such as `T.ws` and `T.If`.
 
 In: grid extents, thread counts, annotations. Out: one `KernelRegion` of `ir/kernel.py` for each `with T.Kernel(...)`,
-whose annotations hold what the functions here were told: prelude, cluster_dims, use_swizzle, layout_map, safe_value, ...
+whose annotations hold what the functions here were told: prelude, cluster_dims, use_swizzle, safe_value, ...
 """
 
 from __future__ import annotations
