@@ -19,6 +19,7 @@ from ..ir.dtypes import canonical
 from ..ir.expr import as_value, type_of
 from ..ir.tvm_api import DeclBuffer, Expr, IntImm, Var, decl_buffer, is_buffer, tirx
 
+
 class TensorForm:
     """An annotation such as `T.Tensor`: called or subscripted with a shape and an element type.
 
