@@ -43,14 +43,14 @@ def _tile(buffer: Any) -> tuple[tuple[int, ...], int, int]:
 
 
 def xor_chunk(row: Any, col: Any, chunk: int, swizzle_bytes: int) -> Any:
-    """Column after the swizzle: the chunk number is XORed with the row, inside each group of `swizzle_bytes` bytes.
+    """Place of column `col` inside its group of `swizzle_bytes` bytes: the chunk number is XORed with the row.
 
     chunk: elements in 16 bytes. With 128 bytes all 8 rows of a group differ, with 64 pairs of rows, with 32 fours.
     """
     chunks = swizzle_bytes // 16
-    group = chunks * chunk
-    moved = (col // chunk % chunks) ^ (row % 8 // (8 // chunks))
-    return col // group * group + moved * chunk + col % chunk
+    rows = 8 // chunks
+    moved = (col // chunk % chunks) ^ (row % 8 // rows if rows > 1 else row % 8)
+    return moved * chunk + col % chunk
 
 
 def _bank_swizzled(buffer: Any, swizzle_bytes: int) -> Layout:
@@ -62,7 +62,7 @@ def _bank_swizzled(buffer: Any, swizzle_bytes: int) -> Layout:
 
     def forward(*index: Any) -> list[Any]:
         *lead, i, j = index
-        return [*lead, j // width, i // 8, i % 8 * width + xor_chunk(i, j, chunk, swizzle_bytes) % width]
+        return [*lead, j // width, i // 8, i % 8 * width + xor_chunk(i, j, chunk, swizzle_bytes)]
 
     return Layout(shape, forward)
 
@@ -147,7 +147,8 @@ def get_swizzle_layout(row: Any, col: Any, row_size: int, dtype: Any, swizzle_by
         raise LayoutError(f"swizzle of {swizzle_bytes} bytes for rows of {row_size * bits / 8:g} bytes: expected one of {fitting}")
     if not fitting:
         return row, col
-    return row, xor_chunk(row, col, CHUNK_BITS // bits, swizzle_bytes or fitting[0])
+    width = (swizzle_bytes or fitting[0]) * 8 // bits
+    return row, col // width * width + xor_chunk(row, col, CHUNK_BITS // bits, swizzle_bytes or fitting[0])
 
 
 def make_mma_swizzle_layout(shared_buf: Any, is_smooth: bool = False) -> Layout:
