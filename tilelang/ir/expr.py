@@ -315,6 +315,8 @@ def _simplified(op: str, left: Expr, right: Expr, kind: str) -> Expr | None:
 def _compare(op: str, left: Expr, right: Expr, name: str, span: Span | None) -> Expr:
     if isinstance(left, IntImm) and isinstance(right, IntImm):
         return IntImm("bool", int(_PYTHON[op](int(left), int(right))))
+    if info(name).kind == "bool":  # TVM's code generation compares bool operands as floats
+        left, right = _cast(left, name.replace("bool", "int32")), _cast(right, name.replace("bool", "int32"))
     if name == "handle":
         if op not in ("==", "!="):
             raise TileTypeError("addresses have no order")
@@ -324,8 +326,13 @@ def _compare(op: str, left: Expr, right: Expr, name: str, span: Span | None) -> 
 
 def _bitwise(op: str, left: Expr, right: Expr, kind: str, span: Span | None) -> Expr:
     if kind == "bool":
-        return {"&": tirx.And, "|": tirx.Or, "^": tirx.NE}[op](left, right, span)
+        return _different(left, right, span) if op == "^" else {"&": tirx.And, "|": tirx.Or}[op](left, right, span)
     return getattr(tirx, _BITWISE[op])(left, right, span)
+
+
+def _different(left: Expr, right: Expr, span: Span | None) -> Expr:
+    """Exclusive or of two bool values."""
+    return tirx.And(tirx.Or(left, right, span), tirx.Not(tirx.And(left, right, span), span), span)
 
 
 def _logical(op: str, a: Any, b: Any, span: Span | None) -> Any:
@@ -389,7 +396,7 @@ def _float_modulo(op: str, left: Expr, right: Expr, name: str, span: Span | None
         return tirx.floor(tirx.Div(left, right, span))
     rest = math_call("fmod", name, left, right, span=span)
     zero = constant(0, name)
-    wrong_sign = tirx.And(tirx.NE(rest, zero), tirx.NE(tirx.LT(rest, zero), tirx.LT(right, zero)))
+    wrong_sign = tirx.And(tirx.NE(rest, zero), _different(tirx.LT(rest, zero), tirx.LT(right, zero), span))
     return tirx.Select(wrong_sign, tirx.Add(rest, right), rest, span)
 
 
