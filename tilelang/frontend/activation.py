@@ -312,7 +312,7 @@ class Activation(Operations, Control):
                 self.builder.emit(Evaluate(make_call("tl.device_assert", [condition], message=text), self.builder.span()))
                 return
             kind, parts = StringImm("AssertionError"), [StringImm(text)]
-            self.builder.emit(AssertStmt(kind, condition, parts, self.builder.span()))
+            self.builder.emit(AssertStmt(condition, kind, parts, self.builder.span()))
         except TileError as err:
             err.locate(self.sites[k])
             raise

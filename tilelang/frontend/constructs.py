@@ -12,19 +12,20 @@ from typing import Any
 from ..errors import TileSyntaxError, TileTypeError, TileValueError, TileWarning, warn
 from ..ir.builder import Builder, Frame, current
 from ..ir.expr import as_extent, binary, convert, select, type_of
-from ..ir.tvm_api import Bind, For, ForKind, IfThenElse, IntImm, Var
+from ..ir.tvm_api import Bind, For, ForKind, IfThenElse, IntImm, Range, Var
 
 
 class Construct:
     """Something that opens frames. A subclass defines `enter` and `leave`.
 
-    names: the user's target names, set by the tracer before `enter`. conditional: the body may run not at all, or
+    names: the user's target names, set by the tracer before `enter`; unpacked: the target is a tuple. conditional: the body may run not at all, or
     only in a part of the block, so that names assigned in it follow the scalar rule.
     """
 
     what = "this construct"
     conditional = False
     names: tuple[str, ...] = ()
+    unpacked = False
 
     def enter(self) -> Any:
         raise NotImplementedError
@@ -76,6 +77,13 @@ def close_frame(builder: Builder, frame: Frame) -> Any:
     opened = builder.frames.pop()
     assert opened is frame, f"frame {frame.kind} closed out of order"
     return frame.body()
+
+
+def known_range(builder: Builder, var: Var, lo: Any, extent: Any) -> None:
+    """Tell the analyzer the values of an index, so that provably negative positions are found."""
+    state = builder.facts.get("trace")
+    if state is not None and isinstance(lo, int) and isinstance(extent, int) and extent > 0:
+        state.analyzer.bind(var, Range.from_min_extent(typed(lo, str(var.ty.dtype)), typed(extent, str(var.ty.dtype))))
 
 
 def bounds(start: Any, stop: Any, what: str) -> tuple[Any, Any]:
@@ -130,6 +138,8 @@ class Nest(Loop):
         self.vars = [Var(self.name(k, "ijklmn"[k % 6]), t) for k, t in enumerate(self.types)]
         self.builder, self.frame = open_frame(self.frame_kind, self.what)
         self.span = self.builder.span()
+        for var, lo, extent in zip(self.vars, self.mins, self.extents, strict=True):
+            known_range(self.builder, var, lo, extent)
         return self.vars[0] if len(self.vars) == 1 else tuple(self.vars)
 
     def leave(self) -> None:

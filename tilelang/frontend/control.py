@@ -116,7 +116,7 @@ class Control:
         self.depth -= 1
         self.older.pop()
         env, flow = self.env, scope.flow
-        for name in flow.assigned:
+        for name in sorted(flow.assigned):
             value = env.get(name, MISSING)
             before = scope.kept.get(name, MISSING)
             if value is before:
@@ -196,7 +196,7 @@ class Control:
         opened = self.enter_scope(flow, others, loop.parallel)
         item = loop.enter()
         self.loops.append((True, len(self.builder.frames), loop))
-        yield item
+        yield (item,) if flow.unpacked and type(item) is Var else item
         self.loops.pop()
         self.builder.location = self.sites[k]
         loop.leave()
@@ -235,7 +235,7 @@ class Control:
         """The manager of a `with` statement, told the names of its targets; bodies that may not run open a scope."""
         if isinstance(manager, Construct):
             flow = self.flows[k]
-            manager.names = flow.targets
+            manager.names, manager.unpacked = flow.targets, flow.unpacked
             others = self.promote(flow.survivors, k) if manager.conditional else frozenset()
             self.withs.append(self.enter_scope(flow, others))
             if not manager.conditional:

@@ -38,12 +38,13 @@ _REFUSED = {
 class Flow:
     """Facts of a statement with a body. assigned: names it may bind. survivors: those whose value is needed afterwards
     or by a later iteration. carried: names of a loop body whose value at the start of an iteration matters.
-    targets: names bound by `for` or `with ... as`."""
+    targets: names bound by `for` or `with ... as`; unpacked: the target is a tuple, even of one name."""
 
     assigned: Names
     survivors: Names
     carried: Names
     targets: tuple[str, ...] = ()
+    unpacked: bool = False
 
 
 @dataclass
@@ -127,12 +128,15 @@ class _Rewriter(ast.NodeTransformer):
     def later(self, node: ast.expr) -> ast.Lambda:
         return ast.copy_location(ast.Lambda(_arguments([]), self.visit(node)), node)
 
-    def flow(self, node: ast.stmt, targets: Sequence[str] = ()) -> ast.Constant:
+    def flow(self, node: ast.stmt, target: ast.expr | None = None) -> ast.Constant:
         """A site with the facts of a compound statement."""
         k = self.site(node)
+        targets = _flat_names(target) if target is not None else []
         body = [*getattr(node, "body", ()), *getattr(node, "orelse", ())]
         names = assigned(body) | frozenset(targets)
-        self.program.flows[k] = Flow(names, self.live.survivors(node), self.live.carried.get(node, NONE) & names, tuple(targets))
+        self.program.flows[k] = Flow(
+            names, self.live.survivors(node), self.live.carried.get(node, NONE) & names, tuple(targets), isinstance(target, (ast.Tuple, ast.List))
+        )
         return ast.Constant(k)
 
     # ---------------------------------------------------------------- statements
@@ -254,8 +258,7 @@ class _Rewriter(ast.NodeTransformer):
         if node.orelse:
             raise self.refuse(node.orelse[0], "`else` on a loop has no meaning in a kernel", "use a flag variable")
         item = self.temporary()
-        names = _flat_names(node.target)
-        loop = self.tl("loop", node.iter, self.visit(node.iter), self.flow(node, names))
+        loop = self.tl("loop", node.iter, self.visit(node.iter), self.flow(node, node.target))
         body = [*self.store(node.target, ast.Name(item, ast.Load()), True, node.target, "rebind"), *self.block(node.body)]
         return [ast.copy_location(ast.For(ast.Name(item, ast.Store()), loop, body, []), node)]
 
@@ -271,9 +274,8 @@ class _Rewriter(ast.NodeTransformer):
         if rest:
             self.live.after[inner[0]] = self.live.after[node]
         target = item.optional_vars
-        names = _flat_names(target) if target is not None else []
         manager, value = self.temporary(), self.temporary()
-        opened = self.tl("context", item.context_expr, self.visit(item.context_expr), k := self.flow(node, names))
+        opened = self.tl("context", item.context_expr, self.visit(item.context_expr), k := self.flow(node, target))
         body = self.store(target, ast.Name(value, ast.Load()), True, node, "rebind") if target is not None else []
         body += self.block(inner)
         return [

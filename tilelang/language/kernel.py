@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import TileAssertionError, TileRuntimeError, TileTypeError, TileValueError
-from ..frontend.constructs import Construct, as_bound, close_frame, index_type, open_frame
+from ..frontend.constructs import Construct, as_bound, close_frame, index_type, known_range, open_frame
 from ..ir.builder import Frame, current, in_kernel
 from ..ir.dialect import ATTR_WS, GLOBAL, make_call
 from ..ir.expr import as_expr, is_static, truth
@@ -58,17 +58,15 @@ class KernelLaunchFrame(Construct):
             Var(names[k] if names and names[k] != "_" else f"b{'xyzuvw'[k % 6]}", index_type([e])) for k, e in enumerate(self.grid)
         ]
         self.threads = [Var(f"t{d}", "int32") for d in "xyz"]
-        return Indices(self.blocks) if len(self.blocks) != 1 or len(self.names) != 1 else self.blocks[0]
+        for var, extent in zip((*self.blocks, *self.threads), (*self.grid, *self.thread_extents), strict=True):
+            known_range(builder, var, 0, extent)
+        return self.blocks[0] if len(self.blocks) == 1 and not self.unpacked else list(self.blocks)
 
     def leave(self) -> None:
         body = close_frame(self.builder, self.frame)
         blocks = tuple(zip(self.blocks, self.grid, strict=True))
         threads = tuple(zip(self.threads, self.thread_extents, strict=True))
         self.builder.emit(KernelRegion(blocks, threads, body, self.annotations, self.span).to_stmt())
-
-
-class Indices(list[Any]):
-    """Block indices in order x, y, z."""
 
 
 def Kernel(
@@ -247,7 +245,7 @@ class If(Body):
     """`with T.If(cond):` around `with T.Then():` and `with T.Else():`, the spelling of TIR."""
 
     def __init__(self, condition: Any) -> None:
-        super().__init__("T.If", "tir_if", False)
+        super().__init__("T.If", "tir_if", True)
         self.condition = truth(condition)
         self.bodies: dict[str, Any] = {}
 
