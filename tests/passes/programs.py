@@ -26,7 +26,7 @@ def kernel(params, make_body, blocks=(1,), threads=(1, 1, 1), **annotations) -> 
     thread_vars = [Var(f"t{'xyz'[k]}", "int32") for k in range(3)]
     body = seq(make_body(block_vars, thread_vars))
     threads = tuple(threads) + (1,) * (3 - len(threads))
-    region = KernelRegion(tuple(zip(block_vars, blocks)), tuple(zip(thread_vars, threads)), body, annotations)
+    region = KernelRegion(tuple(zip(block_vars, blocks, strict=True)), tuple(zip(thread_vars, threads, strict=True)), body, annotations)
     return PrimFunc(list(params), region.to_stmt()).with_attr("global_symbol", "main")
 
 

@@ -18,7 +18,7 @@ from ..ir.tvm_api import Analyzer, Call, Cast, Expr, IntImm, Range, TensorLoad, 
 
 _LIMIT = 1 << 62
 _EXACT = (tirx.Add, tirx.Sub, tirx.Mul)  # modulo 2^n a wrapped intermediate value still gives the right result
-_COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
+COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
 _OPPOSITE = {tirx.LT: tirx.GE, tirx.LE: tirx.GT, tirx.GT: tirx.LE, tirx.GE: tirx.LT, tirx.EQ: tirx.NE, tirx.NE: tirx.EQ}
 _PURE_CALLS = frozenset((IF_THEN_ELSE, LIKELY, "tirx.popcount", "tirx.clz"))
 
@@ -120,7 +120,7 @@ class Facts:
         if isinstance(part, tirx.Not):
             opposite = negated(part.a)
             part = opposite[0] if len(opposite) == 1 else part
-        if not isinstance(part, _COMPARISONS) or type_range(dtype_of(part.a)) is None:
+        if not isinstance(part, COMPARISONS) or type_range(dtype_of(part.a)) is None:
             return None
         if any(a.root in changed for a in accesses(part)):
             return None
@@ -155,9 +155,11 @@ class Facts:
 
     def simplify(self, expr: Expr) -> Expr:
         """A simpler expression of equal value; `expr` itself where the analyzer's rules would not be exact."""
-        if isinstance(expr, Var | IntImm) or type_range(dtype_of(expr)) is None or self.sound(expr) is not expr:
+        operand = expr.a if isinstance(expr, COMPARISONS) else expr
+        if isinstance(expr, Var | IntImm) or type_range(dtype_of(operand)) is None or self.sound(expr) is not expr:
             return expr
-        return self.analyzer.simplify(expr)
+        result = self.analyzer.simplify(expr)
+        return result if dtype_of(result) == dtype_of(expr) else expr
 
     # ---- expressions that the analyzer may reason about
     def sound(self, expr: Any) -> Any:
@@ -178,7 +180,7 @@ class Facts:
         inner = descend.children(node)
         if isinstance(inner, Cast) and type_range(dtype_of(inner.value)) is None:
             return self.stand_in(node)
-        if isinstance(inner, (*_COMPARISONS, tirx.And, tirx.Or, tirx.Not)):
+        if isinstance(inner, (*COMPARISONS, tirx.And, tirx.Or, tirx.Not)):
             return inner
         wraps = isinstance(inner, (*_EXACT, Cast, Call, tirx.LShift, tirx.FloorDiv, tirx.Div))
         if wraps and not self._fits(inner, limits):

@@ -102,14 +102,11 @@ class WarpOps:
             return self._match(kind, operands[0], active, dtype, span)
         bit = tirx.LShift(const(1, "uint32"), Cast("uint32", _LANE))
 
-        def held(v: Expr) -> Expr:
-            return tirx.NE(v, const(0, dtype_of(v)))
-
         if kind in ("ballot", "activemask"):
-            each = (lambda v: tirx.Select(held(v), bit, const(0, "uint32"))) if kind == "ballot" else (lambda v: bit)
+            each = (lambda v: tirx.Select(_holds(v), bit, const(0, "uint32"))) if kind == "ballot" else (lambda v: bit)
             fold = (tirx.BitwiseOr, lambda _: const(0, "uint32"))
         elif kind in ("any", "all"):
-            each = lambda v: Cast("uint32", held(v))  # noqa: E731
+            each = lambda v: Cast("uint32", _holds(v))  # noqa: E731
             combine = tirx.BitwiseOr if kind == "any" else tirx.BitwiseAnd
             fold = (combine, lambda _: const(int(kind == "all"), "uint32"))
         else:
@@ -117,7 +114,7 @@ class WarpOps:
         return self._fold(fold, each, operands[0] if operands else const(1, "bool"), active, "uint32", WARP, span, dtype)
 
     def _block_vote(self, kind: str, value: Operand, active: Var, dtype: str, span: Span | None) -> Evaluated:
-        each = lambda v: Cast("int32", tirx.NE(v, const(0, dtype_of(v))))  # noqa: E731
+        each = lambda v: Cast("int32", _holds(v))  # noqa: E731
         fold = {
             "count": (tirx.Add, lambda _: const(0, "int32")),
             "and": (tirx.BitwiseAnd, lambda _: const(1, "int32")),
@@ -125,7 +122,9 @@ class WarpOps:
         }[kind]
         return self._fold(fold, each, value, active, "int32", self.space.count, span, dtype)
 
-    def _fold(self, fold: Any, each: Any, value: Operand, active: Var, acc: str, group: int, span: Span | None, dtype: str = "") -> Evaluated:
+    def _fold(
+        self, fold: Any, each: Any, value: Operand, active: Var, acc: str, group: int, span: Span | None, dtype: str = ""
+    ) -> Evaluated:  # fmt: skip
         """Combine over every group of `group` consecutive threads the values of those that take part."""
         combine, identity = fold
         groups = -(-self.space.count // group)
@@ -199,6 +198,10 @@ _LANE = Var("lane", "int32")  # stands for the lane in the expressions of `_vote
 
 def _int(value: Expr) -> Expr:
     return value if dtype_of(value) == "int32" else Cast("int32", value)
+
+
+def _holds(value: Expr) -> Expr:
+    return value if dtype_of(value) == "bool" else tirx.NE(value, const(0, dtype_of(value)))
 
 
 def value_at(operand: Operand, thread: Expr) -> Expr:
