@@ -104,15 +104,25 @@ def as_program(value: Any, arguments: Mapping[str, Any] | None = None, name: str
     if not isinstance(value, PrimFunc) and not isinstance(getattr(value, "prim_func", None), PrimFunc):
         if not callable(value):
             raise TileTypeError(f"{name} is a {type(value).__name__}, neither a program nor a function that returns one")
-        make = value.get_tir if _is_jit(value) else value
-        _check_arguments(getattr(value, "fn", value), arguments, name)
-        value, arguments = make(**arguments), {}
+        value, arguments = _call(value, arguments, name), {}
     value = value if isinstance(value, PrimFunc) else getattr(value, "prim_func", value)
     if not isinstance(value, PrimFunc):
         raise TileTypeError(f"{name} returned a {type(value).__name__}, expected a program", remedy="return a function under @T.prim_func")
     if arguments:
         raise TileTypeError(f"{name} is a program: it takes no arguments here, got {', '.join(arguments)}")
     return value
+
+
+def _call(function: Any, arguments: Mapping[str, Any], name: str) -> Any:
+    """What a factory returns; a jit function is traced only, and checks its arguments (and `T.const` names) itself."""
+    if not _is_jit(function):
+        _check_arguments(function, arguments, name)
+        return function(**arguments)
+    try:
+        return function.get_tir(**arguments)
+    except TileTypeError as error:
+        error.remedy = "; ".join(filter(None, [error.remedy, "on the command line: --arg NAME=VALUE"]))
+        raise
 
 
 def _check_arguments(function: Any, arguments: Mapping[str, Any], name: str) -> None:
