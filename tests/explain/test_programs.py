@@ -109,7 +109,9 @@ def test_eager_jit(module, file):
     assert kernel.blocks == (4,)
 
 
-@pytest.mark.parametrize(("words", "text"), [(["lazy"], "'N'"), (["eager", "--arg", "M=4"], "N"), (["lazy", "--arg", "N=4", "--arg", "Q=1"], "'Q'")])
+@pytest.mark.parametrize(
+    ("words", "text"), [(["lazy"], "'N'"), (["eager", "--arg", "M=4"], "N"), (["lazy", "--arg", "N=4", "--arg", "Q=1"], "'Q'")]
+)
 def test_missing_arguments_say_how_to_give_them(file, capsys, words, text):
     assert main(["explain", f"{file}:{words[0]}", *words[1:]]) == 1
     error = capsys.readouterr().err
