@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..errors import InternalError
-from .tvm_api import Expr, Var, ffi
+from .tvm_api import Expr, TensorLoad, Var, ffi
 
 Types = Any  # a node class or a tuple of node classes
 
@@ -100,4 +100,16 @@ def uses(root: Any, variable: Var) -> bool:
         found = found or v.same_as(variable)
 
     walk(root, {Var: visit})
+    return found
+
+
+def uses_memory(root: Any) -> bool:
+    """Does `root` read a buffer?"""
+    found = False
+
+    def visit(_: Any) -> None:
+        nonlocal found
+        found = True
+
+    walk(root, {TensorLoad: visit})
     return found

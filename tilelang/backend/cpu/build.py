@@ -39,10 +39,11 @@ def _tvm_target(options: tuple[tuple[str, Any], ...]) -> Any:
 def _passes() -> tuple[Any, Any]:
     """(from buffers to packed functions, from packed functions to what LLVM codegen understands)."""
     sequential = tvm.ir.transform.Sequential
+    # No StmtSimplify from here on: it replaces names by their values, which is exponential, and it takes float arithmetic
+    # for exact, so that the rounding by (x + 2^23) - 2^23 would vanish. LLVM simplifies what is left.
     first = sequential([
-        _T.StmtSimplify(), _T.FlattenBuffer(), _T.BF16ComputeLegalize(), _T.NarrowDataType(32), _T.VectorizeLoop(True),
-        _T.UnrollLoop(), _T.StmtSimplify(), _T.RemoveNoOp(), _T.CommonSubexprElim(), _T.AnnotateEntryFunc(), _T.SplitHostDevice(),
-        _T.MakePackedAPI(), _T.FP8StorageLegalize(), _T.BF16StorageLegalize(),
+        _T.FlattenBuffer(), _T.BF16ComputeLegalize(), _T.NarrowDataType(32), _T.VectorizeLoop(True), _T.UnrollLoop(),
+        _T.AnnotateEntryFunc(), _T.SplitHostDevice(), _T.MakePackedAPI(), _T.FP8StorageLegalize(), _T.BF16StorageLegalize(),
     ])  # fmt: skip
     return first, sequential([_T.LowerTVMBuiltin(), _T.LowerIntrin()])
 

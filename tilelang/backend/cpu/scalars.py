@@ -18,6 +18,7 @@ from ...ir.rewrite import Descend, rewrite
 from ...ir.tvm_api import Call, Cast, Expr, FloatImm, IntImm, PrimFunc, const, dtype_of, tirx
 from . import math
 from .expressions import bits_of, cast, f32, float_of, named, reinterpret
+from .names import hoist_names
 from .small_floats import decode, encode, is_small_float
 
 HALF = ("float16", "bfloat16")
@@ -37,7 +38,7 @@ def legalize_scalars(func: PrimFunc, ctx: PassContext) -> PrimFunc:
         tirx.Select: _select,
         Call: _call,
     }
-    return func.with_body(rewrite(func.body, rules))
+    return func.with_body(hoist_names(rewrite(func.body, rules)))
 
 
 def _lanes(dtype: str) -> int:
