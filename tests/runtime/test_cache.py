@@ -72,7 +72,7 @@ def test_from_disk(folder, monkeypatch):
     forget(monkeypatch)
     kernel = tilelang.compile(doubled(), target="cpu", out_idx=[1])
     assert len(counted) == 1
-    assert kernel.get_kernel_source() == source
+    assert kernel.get_kernel_source().splitlines()[1:] == source.splitlines()[1:], "the first line of LLVM's text names its file"
     np.testing.assert_array_equal(kernel(np.ones(32, np.float32)), np.full(32, 2, np.float32))
 
 

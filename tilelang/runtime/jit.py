@@ -114,8 +114,7 @@ class EagerFunction(JITFunction):
 
     def get_tir(self, *args: Any, **named: Any) -> PrimFunc:
         statics, consts, tensors = self._partial(args, named)
-        _, sizes = self._sizes(statics, consts, tensors)
-        return self.signature.trace(statics, sizes)
+        return self.signature.trace(statics, self._sizes(statics, consts, tensors))
 
     # ---------------------------------------------------------------- arguments
     def _split(self, named: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
@@ -138,11 +137,11 @@ class EagerFunction(JITFunction):
         return {name: bound.arguments[name] for name in self.signature.static}, consts, tensors
 
     def _kernel_for(self, statics: Mapping[str, Any], consts: Mapping[str, int], tensors: Mapping[str, Any]) -> JITKernel:
-        frozen, sizes = self._sizes(statics, consts, tensors)
-        return self._kernel((frozen, tuple(sizes.items())), lambda: self.signature.trace(statics, sizes))
+        sizes = self._sizes(statics, consts, tensors)
+        return self._kernel((freeze(statics), tuple(sorted(sizes.items()))), lambda: self.signature.trace(statics, sizes))
 
-    def _sizes(self, statics: Mapping[str, Any], consts: Mapping[str, int], tensors: Mapping[str, Any]) -> tuple[Any, dict[str, int]]:
-        """(key of the compile-time values, values of all `T.const` names)."""
+    def _sizes(self, statics: Mapping[str, Any], consts: Mapping[str, int], tensors: Mapping[str, Any]) -> dict[str, int]:
+        """Values of all `T.const` names."""
         frozen = freeze((statics, consts))
         layout = self._layouts.get(frozen)
         if layout is None:
@@ -160,7 +159,7 @@ class EagerFunction(JITFunction):
         missing = [name for name in layout.places if name not in sizes]
         if missing:
             raise TileTypeError(f"{self.fn.__name__}: no value for {', '.join(missing)}", remedy="pass it by keyword, or the tensor whose size it is")
-        return frozen, sizes
+        return sizes
 
 
 def jit(
