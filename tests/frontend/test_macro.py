@@ -1,5 +1,6 @@
 """Macros: arguments, references, values, hygiene, nesting, kernels inside macros, functions inside kernels."""
 
+import numpy as np
 import pytest
 
 import tilelang.language as T
@@ -7,14 +8,12 @@ from tilelang.errors import TileIndexError, TileSyntaxError, TileTypeError
 from tilelang.ir.kernel import match_kernel
 from tilelang.ir.tvm_api import ffi
 
-from .test_scalar_rule import N, In, Out, data, execute
+from .test_scalar_rule import In, N, Out, data, execute
 
 SCALE = 2.0
 
 
 def run(function):
-    import numpy as np
-
     out = np.zeros(N, np.float32)
     execute(function, data("float32"), out)
     return out.tolist()

@@ -50,8 +50,7 @@ def running_sum(X: In, Y: Out):
 def conditional_update(X: In, Y: Out):
     best = -100.0
     for i in range(N):
-        if X[i] > best:
-            best = X[i]
+        best = max(best, X[i])
         Y[i] = best
 
 
@@ -59,7 +58,7 @@ def conditional_once(X: In, Y: Out):
     a = 1
     if X[0] > 100:
         a = 7
-    if X[0] < 100:
+    if X[0] < 100:  # noqa: SIM108
         b = a + 1
     else:
         b = a + 2
@@ -124,7 +123,7 @@ def while_loop(X: Ints, Y: Out):
         n = X[i]
         steps = 0
         while n > 1:
-            if n % 2 == 0:
+            if n % 2 == 0:  # noqa: SIM108
                 n = n // 2
             else:
                 n = 3 * n + 1
@@ -172,7 +171,7 @@ def ternary_and_chain(X: In, Y: Out):
     count = 0
     for i in range(N):
         count = count + 1 if 0 < X[i] <= 5 else count
-        Y[i] = count if X[i] > 0 and not X[i] == 4 or i == 1 else -count
+        Y[i] = count if (X[i] > 0 and not (X[i] < -4)) or i == 1 else -count
 
 
 def rebound_in_loop(X: In, Y: Out):
@@ -305,7 +304,7 @@ def test_parallel_may_read_and_shadow_outer_scalars():
 
 
 def test_buffers_are_not_carried():
-    with pytest.raises(TileTypeError, match="'[ab]' is bound to another object"):
+    with pytest.raises(TileTypeError, match=r"'[ab]' is bound to another object"):
 
         @T.prim_func
         def f(X: In, Y: Out):

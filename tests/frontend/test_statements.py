@@ -86,9 +86,9 @@ def test_negative_indices_count_from_the_end():
 
 def test_static_flow():
     def f(X: In, Y: Out):
-        import math
+        import math  # noqa: PLC0415
 
-        if math.floor(2.5) == 2 and None is None:
+        if math.floor(2.5) == 2 and Y is not None:
             Y[0] = 1.0
         elif X[0] > 0:
             Y[1] = 1.0
@@ -102,7 +102,6 @@ def test_static_flow():
             Y[2 + k] = k + 5
         Y[5] = 1.0 if "x" in {"x": 1} else X[0]
         Y[6] = 1.0 if X[0] in (1, 3) else 0.0
-        pass
 
     assert run(f)[:7] == [1.0, 0, 5.0, 0, 0, 1.0, 1.0]
 
@@ -110,7 +109,7 @@ def test_static_flow():
 def test_conditions_guard_their_right_side():
     @T.prim_func
     def f(X: In, Y: Out, n: T.int32):
-        if n < N and X[n] > 0 or n == 3:
+        if (n < N and X[n] > 0) or n == 3:
             Y[0] = 1.0
         Y[1] = X[n] if n < N else 0.0
 
@@ -256,7 +255,7 @@ def test_parameters():
     n = T.dynamic("n")
 
     @T.prim_func
-    def f(X: T.Tensor((n, 4), "float16"), p: T.ptr, a: T.int32, b: T.float32(), c: int, d: bool, e: "float64"):  # noqa: UP037
+    def f(X: T.Tensor((n, 4), "float16"), p: T.ptr, a: T.int32, b: T.float32(), c: int, d: bool, e: "float64"):  # noqa: F821, UP037
         X[0, 0] = a + b + c
         for i in range(n):
             X[i, 1] = e

@@ -11,7 +11,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..errors import (
-    Location, TileAssertionError, TileError, TileNameError, TileSyntaxError, TileTypeError, TileWarning, warn,
+    Location,
+    TileAssertionError,
+    TileError,
+    TileNameError,
+    TileSyntaxError,
+    TileTypeError,
+    TileWarning,
+    warn,
 )  # fmt: skip
 from ..ir.dialect import make_call
 from ..ir.dtypes import canonical
@@ -43,7 +50,9 @@ class Env(dict):
 class Activation(Operations, Control):
     """The object that rewritten code calls as `__tl`. role: "kernel", "macro" or "eager"."""
 
-    def __init__(self, trace: Trace, program: Program, namespace: Callable[[], Mapping[str, Any]], role: str, parent: Activation | None = None):
+    def __init__(
+        self, trace: Trace, program: Program, namespace: Callable[[], Mapping[str, Any]], role: str, parent: Activation | None = None
+    ):
         self.trace = trace
         self.builder = trace.builder
         self.program = program
@@ -242,7 +251,7 @@ class Activation(Operations, Control):
             raise TileTypeError(f"{_describe(obj)} has no elements to assign to", remedy="only buffers and blocks of them are indexed")
         index = self._python_index(obj, index)
         if isinstance(obj, (list, dict)):
-            held = obj[index] if isinstance(obj, list) or index in obj else None
+            held: Any = obj[index] if isinstance(obj, list) or index in obj else None
             if self.trace.is_variable(held):
                 self.trace.store(held, value)
                 return
@@ -284,7 +293,9 @@ class Activation(Operations, Control):
             )
         if self.role == "kernel" and value is not None and not _outputs_only(self.trace, value):
             raise TileSyntaxError(
-                "a program returns no value", at=self.sites[k], remedy="store results into a tensor parameter, or return tensors made by T.empty"
+                "a program returns no value",
+                at=self.sites[k],
+                remedy="store results into a tensor parameter, or return tensors made by T.empty",
             )
         if self.role == "kernel" and value is None:
             raise TileSyntaxError("`return` in a program", at=self.sites[k], remedy="use `if` around the statements that should not run")
@@ -357,7 +368,9 @@ class Activation(Operations, Control):
     def _static_while(self, condition: Any, at: int) -> None:
         if condition:
             raise TileSyntaxError(
-                "`while` with a condition that is always true", at=self.sites[at], remedy="loop with T.serial(n) and `break`, or test a variable"
+                "`while` with a condition that is always true",
+                at=self.sites[at],
+                remedy="loop with T.serial(n) and `break`, or test a variable",
             )
         warn("`while` with a condition that is never true: its body is skipped", TileWarning, self.sites[at])
 

@@ -18,8 +18,8 @@ from ..ir.tvm_api import Bind, For, ForKind, IfThenElse, IntImm, Range, Var
 class Construct:
     """Something that opens frames. A subclass defines `enter` and `leave`.
 
-    names: the user's target names, set by the tracer before `enter`; unpacked: the target is a tuple. conditional: the body may run not at all, or
-    only in a part of the block, so that names assigned in it follow the scalar rule.
+    names: the user's target names, set by the tracer before `enter`; unpacked: the target is a tuple.
+    conditional: the body may run not at all, or only in a part of the block, so that names assigned in it follow the scalar rule.
     """
 
     what = "this construct"
@@ -79,11 +79,19 @@ def close_frame(builder: Builder, frame: Frame) -> Any:
     return frame.body()
 
 
+_FAR = 1 << 30
+
+
 def known_range(builder: Builder, var: Var, lo: Any, extent: Any) -> None:
-    """Tell the analyzer the values of an index, so that provably negative positions are found."""
+    """Tell the analyzer from where an index counts, so that positions such as `-1 - k` are found to be negative.
+
+    How far it counts is kept back: `A[by * 64 - 1]` must mean the same in a grid of one block, where it is always -1,
+    as in a grid of many.
+    """
     state = builder.facts.get("trace")
-    if state is not None and isinstance(lo, int) and isinstance(extent, int) and extent > 0:
-        state.analyzer.bind(var, Range.from_min_extent(typed(lo, str(var.ty.dtype)), typed(extent, str(var.ty.dtype))))
+    if state is not None and isinstance(lo, int) and abs(lo) < _FAR and not (isinstance(extent, int) and extent <= 0):
+        dtype = str(var.ty.dtype)
+        state.analyzer.bind(var, Range.from_min_extent(typed(lo, dtype), typed(_FAR, dtype)))
 
 
 def bounds(start: Any, stop: Any, what: str) -> tuple[Any, Any]:

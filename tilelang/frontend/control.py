@@ -180,7 +180,9 @@ class Control:
             )
         if not hasattr(iterable, "__iter__"):
             raise TileTypeError(
-                f"{iterable!r} ({type(iterable).__name__}) cannot be iterated", at=self.builder.location, remedy="use T.serial(n) or range(n)"
+                f"{iterable!r} ({type(iterable).__name__}) cannot be iterated",
+                at=self.builder.location,
+                remedy="use T.serial(n) or range(n)",
             )
         return self._python_loop(iterable)
 
@@ -315,9 +317,13 @@ class Branch:
             if yes is not MISSING:
                 owner.env[name] = yes
             return
-        scalars = all(v is not MISSING and owner.trace.is_scalar(v) or owner.trace.is_variable(v) for v in (yes, no))
+        scalars = all((v is not MISSING and owner.trace.is_scalar(v)) or owner.trace.is_variable(v) for v in (yes, no))
         if not scalars or name not in self.flow.survivors:
-            why = "it was bound under a run-time condition" if MISSING in (yes, no) else "the branches of a run-time condition bind it differently"
+            why = (
+                "it was bound under a run-time condition"
+                if MISSING in (yes, no)
+                else "the branches of a run-time condition bind it differently"
+            )
             owner.forget(name, why)
             return
         yes, no = owner.trace.read(yes), owner.trace.read(no)

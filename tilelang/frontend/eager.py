@@ -65,7 +65,9 @@ class EagerLayout:
                     raise TileValueError(f"{parameter}: expected {annotation.ndim} dimensions, got {len(extents)} (shape {tuple(extents)})")
                 value = int(extents[axis])
                 if out.setdefault(name, value) != value:
-                    raise TileValueError(f"{name} is {out[name]}, but {parameter}.{kind}[{axis}] is {value}", remedy="pass tensors of matching sizes")
+                    raise TileValueError(
+                        f"{name} is {out[name]}, but {parameter}.{kind}[{axis}] is {value}", remedy="pass tensors of matching sizes"
+                    )
         return out
 
 
@@ -141,7 +143,9 @@ class _Run:
             raise _Probed
         missing = [n for n in signature.runtime if n not in self.params]
         if missing:
-            raise TileRuntimeError(f"no annotation of {', '.join(missing)} was executed", remedy="write `A: T.Tensor(shape, dtype)` at the top")
+            raise TileRuntimeError(
+                f"no annotation of {', '.join(missing)} was executed", remedy="write `A: T.Tensor(shape, dtype)` at the top"
+            )
         outputs = returned_outputs(state, value)
         return finish(state, frame, signature.name, [self.params[n] for n in signature.runtime], at, outputs)
 
@@ -168,7 +172,8 @@ class _Run:
             return self.asked[name]
         if not self.probing:
             raise TileRuntimeError(
-                f"T.const {name!r} is no extent or stride of any tensor", remedy=f"use {name} directly as a dimension of a tensor, or pass {name}=..."
+                f"T.const {name!r} is no extent or stride of any tensor",
+                remedy=f"use {name} directly as a dimension of a tensor, or pass {name}=...",
             )
         return self.asked.setdefault(name, Var(name, str(kind)))
 
@@ -186,7 +191,8 @@ class _Run:
         unused = [n for n, places in found.items() if not places]
         if unused:
             raise TileRuntimeError(
-                f"T.const {', '.join(unused)} is no extent or stride of any tensor", remedy="use it directly as a dimension, or pass it by keyword"
+                f"T.const {', '.join(unused)} is no extent or stride of any tensor",
+                remedy="use it directly as a dimension, or pass it by keyword",
             )
         return found
 
@@ -256,7 +262,9 @@ def const(names: str, dtype: Any = "int32") -> Any:
     several ("M, N" or "M N") a tuple. Raises JITNoBuilderError outside an eager function."""
     run = current("T.const").facts.get("eager") if active() else None
     if run is None:
-        raise JITNoBuilderError("T.const outside an eager function", remedy="use it in a function under @tilelang.jit that is itself the kernel")
+        raise JITNoBuilderError(
+            "T.const outside an eager function", remedy="use it in a function under @tilelang.jit that is itself the kernel"
+        )
     kind = canonical(dtype)
     found = tuple(run.const(n, kind) for n in split_names(names, "T.const"))
     return found[0] if len(found) == 1 else found

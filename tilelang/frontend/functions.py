@@ -70,7 +70,8 @@ def annotations_of(function: types.FunctionType, frame_names: Callable[[], Mappi
     """Parameter annotations as values; strings are evaluated in the function's names, then in its definer's (`frame_names`)."""
     found: dict[str, Any] = {}
     names: dict[str, Any] | None = None
-    for name, value in function.__annotations__.items():
+    for name, given in function.__annotations__.items():
+        value = given
         if isinstance(value, str) and name != "return":
             if names is None:
                 names = {**frame_names(), **namespace_of(function)}

@@ -115,7 +115,7 @@ class Liveness:
         self.after[node] = out
         targets = frozenset(_targets(node.target)) if isinstance(node, ast.For) else NONE
         entry = NONE if isinstance(node, ast.For) else loads(node.test)
-        head = out | entry
+        head, inside = out | entry, NONE
         for _ in range(2):  # the second pass sees what the first found to be carried
             self._loops.append(_Loop(out, head))
             inside = self._block(node.body, head) - targets

@@ -44,7 +44,8 @@ def bind_argument(trace: Trace, name: str, value: Any, by_reference: bool, refer
             references[name] = (value.source, indices)
             return None
         raise TileTypeError(
-            f"parameter {name!r} is passed by reference and got {value!r}", remedy="pass a variable made by T.alloc_var, or an element such as A[i]"
+            f"parameter {name!r} is passed by reference and got {value!r}",
+            remedy="pass a variable made by T.alloc_var, or an element such as A[i]",
         )
     if type(value) is Var:
         return trace.freeze(value, name)

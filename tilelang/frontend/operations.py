@@ -119,7 +119,9 @@ class Operations:
         value = later()
         if len(stmts) != before:
             raise TileSyntaxError(
-                "a statement (a macro or an assignment) inside a conditional expression", at=self.sites[k], remedy="call it in a statement of its own"
+                "a statement (a macro or an assignment) inside a conditional expression",
+                at=self.sites[k],
+                remedy="call it in a statement of its own",
             )
         return value
 
@@ -164,7 +166,7 @@ class Operations:
         return None
 
     def _python_index(self, obj: Any, index: Any) -> Any:
-        if _PACKAGE == str(getattr(obj, "__module__", "")).split(".", maxsplit=1)[0] or isinstance(obj, dict):
+        if str(getattr(obj, "__module__", "")).split(".", maxsplit=1)[0] == _PACKAGE or isinstance(obj, dict):
             return index
         for part in index if isinstance(index, tuple) else (index,):
             if not is_static(part) and isinstance(obj, (list, tuple, str, range)):

@@ -54,7 +54,13 @@ def make_parameter(name: str, annotation: Any) -> Var:
 
 
 def finish(
-    state: Trace, frame: Frame, name: str, params: Sequence[Var], at: Location, outputs: Sequence[Var] = (), attrs: Mapping[str, Any] | None = None
+    state: Trace,
+    frame: Frame,
+    name: str,
+    params: Sequence[Var],
+    at: Location,
+    outputs: Sequence[Var] = (),
+    attrs: Mapping[str, Any] | None = None,
 ) -> PrimFunc:
     """The finished function; `outputs` become its last parameters."""
     state.builder.frames.pop()
@@ -113,9 +119,13 @@ def build(function: types.FunctionType, names: Callable[[], Mapping[str, Any]], 
 
 def _check_parameter(parameter: inspect.Parameter, annotations: Mapping[str, Any], name: str) -> None:
     if parameter.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD:
-        raise TileTypeError(f"parameter {parameter.name!r} of {name}: only plain parameters are possible", remedy="no *, / or ** in a program")
+        raise TileTypeError(
+            f"parameter {parameter.name!r} of {name}: only plain parameters are possible", remedy="no *, / or ** in a program"
+        )
     if parameter.name not in annotations:
-        raise TileTypeError(f"parameter {parameter.name!r} of {name} has no annotation", remedy="write T.Tensor(shape, dtype), T.int32 or T.ptr")
+        raise TileTypeError(
+            f"parameter {parameter.name!r} of {name} has no annotation", remedy="write T.Tensor(shape, dtype), T.int32 or T.ptr"
+        )
     if parameter.default is not inspect.Parameter.empty:
         raise TileTypeError(
             f"parameter {parameter.name!r} of {name} has a default value; a program has none", remedy="pass the value, or close over it"
@@ -146,6 +156,4 @@ def _definer(function: types.FunctionType) -> Callable[[], Mapping[str, Any]]:
     """Local names where the function is defined, for string annotations."""
     if not any(isinstance(a, str) for a in function.__annotations__.values()):
         return dict
-    depth = 2
-    names = caller_names(depth)
-    return names
+    return caller_names(2)

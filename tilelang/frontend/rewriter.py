@@ -71,7 +71,7 @@ def rewrite_function(source: FunctionSource, freevars: Sequence[str], dynamic: b
     inner = ast.FunctionDef(node.name, _arguments([TRACER, ENV]), body or [ast.Pass()], [], None)
     outer = ast.FunctionDef("__factory", _arguments(freevars), [inner, ast.Return(ast.Name(node.name, ast.Load()))], [], None)
     for made in (inner, outer):
-        made.type_params = []  # a field of newer Pythons
+        made.type_params = []  # type: ignore[attr-defined]  # a field of newer Pythons
     module = ast.fix_missing_locations(ast.copy_location(ast.Module([ast.copy_location(outer, node)], []), node))
     code = compile(module, source.file, "exec")
     program.code = _inner_code(_inner_code(code, "__factory"), node.name)
@@ -135,7 +135,11 @@ class _Rewriter(ast.NodeTransformer):
         body = [*getattr(node, "body", ()), *getattr(node, "orelse", ())]
         names = assigned(body) | frozenset(targets)
         self.program.flows[k] = Flow(
-            names, self.live.survivors(node), self.live.carried.get(node, NONE) & names, tuple(targets), isinstance(target, (ast.Tuple, ast.List))
+            names,
+            self.live.survivors(node),
+            self.live.carried.get(node, NONE) & names,
+            tuple(targets),
+            isinstance(target, (ast.Tuple, ast.List)),
         )
         return ast.Constant(k)
 
@@ -182,11 +186,11 @@ class _Rewriter(ast.NodeTransformer):
 
     def held_value(self, node: ast.Assign, target: ast.expr, names: list[str]) -> tuple[ast.expr, bool]:
         """The right side of an assignment to several targets, evaluated once before anything is stored."""
-        pairwise = isinstance(node.value, ast.Tuple) and isinstance(target, ast.Tuple) and len(node.value.elts) == len(target.elts)
-        if pairwise and all(isinstance(t, ast.Name) for t in target.elts):
-            values = [self.named_value(v, t.id) for v, t in zip(node.value.elts, target.elts, strict=True)]
-            fresh = ast.Tuple([ast.Constant(_is_call(v)) for v in node.value.elts], ast.Load())
-            value: ast.expr = ast.Tuple(values, ast.Load())
+        given = node.value.elts if isinstance(node.value, ast.Tuple) else []
+        slots = [t.id for t in target.elts if isinstance(t, ast.Name)] if isinstance(target, ast.Tuple) else []
+        if slots and len(slots) == len(given) == len(target.elts):  # type: ignore[attr-defined]
+            fresh: ast.expr = ast.Tuple([ast.Constant(_is_call(v)) for v in given], ast.Load())
+            value: ast.expr = ast.Tuple([self.named_value(v, name) for v, name in zip(given, slots, strict=True)], ast.Load())
         else:
             value, fresh = self.visit(node.value), ast.Constant(_is_call(node.value))
         hints = ast.Tuple([ast.Constant(n) for n in names], ast.Load())
@@ -211,7 +215,7 @@ class _Rewriter(ast.NodeTransformer):
             return self.store(target.value, value, fresh, node, method)
         assert isinstance(target, (ast.Tuple, ast.List))
         names = [self.temporary() for _ in target.elts]
-        slots = [
+        slots: list[ast.expr] = [
             ast.Starred(ast.Name(n, ast.Store()), ast.Store()) if isinstance(t, ast.Starred) else ast.Name(n, ast.Store())
             for n, t in zip(names, target.elts, strict=True)
         ]
@@ -415,7 +419,7 @@ class _Rewriter(ast.NodeTransformer):
         ]
         values = [self.visit(node.key), self.visit(node.value)] if isinstance(node, ast.DictComp) else [self.visit(node.elt)]
         self.hidden.pop()
-        return ast.copy_location(type(node)(*values, generators), node)
+        return ast.copy_location(type(node)(*values, generators), node)  # type: ignore[call-arg]
 
     visit_ListComp = visit_SetComp = visit_GeneratorExp = visit_DictComp = visit_comprehension_expr
 

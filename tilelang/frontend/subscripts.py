@@ -64,7 +64,7 @@ def access_region(trace: Trace, block: TensorRegion, sliced: tuple[int, ...] | N
             offset, extent = _position(trace, part, extents[axis], where), 1
         mins[axis], extents[axis] = binary("+", mins[axis], offset), extent
     fixed = [k for k, e in enumerate(extents) if k not in sliced and not (isinstance(e, int) and e == 1)]
-    return Access(block.source, tuple(mins), tuple(extents), tuple([*fixed, *kept]))
+    return Access(block.source, tuple(mins), tuple(extents), (*fixed, *kept))
 
 
 def value_of(access: Access) -> Any:
@@ -138,7 +138,9 @@ def _position(trace: Trace, part: Any, size: Any, where: str) -> Any:
 def _slice(trace: Trace, part: slice, size: Any, where: str) -> tuple[Any, Any]:
     """(first, extent) of a slice."""
     if part.step is not None and not (isinstance(part.step, int) and part.step == 1):
-        raise TileIndexError(f"{where} is a slice with step {part.step}", remedy="blocks are dense: slice with step 1, or loop over the elements")
+        raise TileIndexError(
+            f"{where} is a slice with step {part.step}", remedy="blocks are dense: slice with step 1, or loop over the elements"
+        )
     lo = 0 if part.start is None else _position(trace, part.start, size, where)
     hi = size if part.stop is None else _position(trace, part.stop, size, where)
     if isinstance(lo, int) and lo == 0:

@@ -13,8 +13,8 @@ from ..errors import InternalError
 from ..ir.builder import Builder, writing
 from ..ir.dialect import VAR
 from ..ir.expr import convert, join, literal_type, representable, type_of
-from ..ir.tvm_api import Analyzer, Bind, Call, Expr, FloatImm, IntImm, TensorLoad, Var, decl_buffer, is_buffer, load, shape_of
 from ..ir.rewrite import walk
+from ..ir.tvm_api import Analyzer, Bind, Call, Expr, FloatImm, IntImm, TensorLoad, Var, decl_buffer, is_buffer, load, shape_of
 
 Site = tuple[str, int, int, str]  # file, line, column, name: where the scalar rule made a variable
 Result = TypeVar("Result")

@@ -16,11 +16,19 @@ from ..ir.dialect import ATTR_WS, GLOBAL, make_call
 from ..ir.expr import as_expr, is_static, truth
 from ..ir.kernel import KernelRegion
 from ..ir.tvm_api import (
-    AttrStmt, Evaluate, IfThenElse, IntImm, StringImm, Var, is_buffer, tirx,
+    AttrStmt,
+    Evaluate,
+    IfThenElse,
+    IntImm,
+    StringImm,
+    Var,
+    is_buffer,
+    tirx,
 )  # fmt: skip
 
 DEFAULT_THREADS = 128
 WARP_GROUP = 128
+_ANY_EXTENT = (1 << 31) - 1
 
 
 # ---------------------------------------------------------------- the launch
@@ -58,8 +66,9 @@ class KernelLaunchFrame(Construct):
             Var(names[k] if names and names[k] != "_" else f"b{'xyzuvw'[k % 6]}", index_type([e])) for k, e in enumerate(self.grid)
         ]
         self.threads = [Var(f"t{d}", "int32") for d in "xyz"]
-        for var, extent in zip((*self.blocks, *self.threads), (*self.grid, *self.thread_extents), strict=True):
-            known_range(builder, var, 0, extent)
+        # Only that an index is not negative: the halo `A[bx * 64 - 1]` must mean the same in a grid of one block.
+        for var in (*self.blocks, *self.threads):
+            known_range(builder, var, 0, _ANY_EXTENT)
         return self.blocks[0] if len(self.blocks) == 1 and not self.unpacked else list(self.blocks)
 
     def leave(self) -> None:
@@ -116,7 +125,9 @@ def _three(value: Any, what: str) -> tuple[int, int, int]:
     if not 1 <= len(parts) <= 3 or not all(isinstance(p, int) and not isinstance(p, bool) for p in parts):
         raise TileValueError(f"{what} must be an int or up to three ints, got {value!r}")
     if any(p <= 0 for p in parts):
-        raise TileValueError(f"{what} must be positive, got {value!r}", remedy=f"give each dimension at least 1 (default {DEFAULT_THREADS})")
+        raise TileValueError(
+            f"{what} must be positive, got {value!r}", remedy=f"give each dimension at least 1 (default {DEFAULT_THREADS})"
+        )
     x, y, z = (*parts, 1, 1)[:3]
     return x, y, z
 
@@ -209,7 +220,7 @@ class WarpSpecialize(Body):
         launch = _frame("T.ws")
         if self.groups[-1] * WARP_GROUP >= launch.num_threads:
             raise TileValueError(
-                f"T.ws group {self.groups[-1]} starts at thread {self.groups[-1] * WARP_GROUP}, but a block has {launch.num_threads} threads",
+                f"T.ws group {self.groups[-1]} starts at thread {self.groups[-1] * WARP_GROUP}; a block has {launch.num_threads} threads",
                 remedy="ask for more threads in T.Kernel, or use a smaller group number",
             )
         return super().enter()
@@ -377,7 +388,9 @@ def annotate_safe_value(values: Mapping[Var, Any]) -> None:
 
 
 def annotate_padding(values: Mapping[Var, Any]) -> None:
-    """The value stored into a tile when the right-hand side reads global memory out of range. Raises TileAssertionError for global buffers."""
+    """The value stored into a tile when the right-hand side reads global memory out of range.
+
+    Raises TileAssertionError for global buffers."""
     mapping = _buffer_map("T.annotate_padding", values)
     for buffer in mapping:
         if buffer.scope() == GLOBAL:

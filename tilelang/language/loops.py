@@ -128,7 +128,8 @@ class ThreadBinding(Loop):
         have = launch.thread_extents[self.dim]
         if isinstance(self.extent, int) and self.extent > have:
             raise TileRuntimeError(
-                f"T.thread_binding: {self.extent} threads wanted, the kernel has {have} in this dimension", remedy="raise `threads` of T.Kernel"
+                f"T.thread_binding: {self.extent} threads wanted, the kernel has {have} in this dimension",
+                remedy="raise `threads` of T.Kernel",
             )
         self.builder, self.frame = open_frame("if", self.what)
         self.span = self.builder.span()
