@@ -12,7 +12,7 @@ import tilelang.language as T
 
 
 @tilelang.jit(out_idx=[-1], target="cpu")
-def matmul_relu(M, N, K, block_M=64, block_N=128, block_K=128, dtype="float32"):
+def matmul_relu(M=1024, N=1024, K=1024, block_M=64, block_N=128, block_K=128, dtype="float32"):
     @T.prim_func
     def kernel(A: T.Tensor((M, K), dtype), B: T.Tensor((K, N), dtype), C: T.Tensor((M, N), dtype)):
         with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=128) as (bx, by):
