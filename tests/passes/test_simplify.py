@@ -20,6 +20,7 @@ from tilelang.ir.tvm_api import (
     store,
     tirx,
 )
+from tilelang.passes.guard_bounds import guard_bounds
 from tilelang.passes.simplify import simplify
 
 from .programs import CPU, kernel
@@ -97,3 +98,18 @@ def test_bound_names_are_known():
     v = Var("v", "int32")
     text = simplify(kernel([C], lambda b, t: [Bind(v, b[0] * 4), IfThenElse(v < 64, store(C, f32(1), [v]), None)], blocks=(16,)), CPU).script()
     assert "if " not in text
+
+
+def test_chains_of_names_stay_cheap():
+    C = decl_buffer((64,), "int32", "C")
+
+    def body(b, t):
+        names = [b[0]]
+        stmts = []
+        for k in range(60):
+            names.append(Var(f"v{k}", "int32"))
+            stmts.append(Bind(names[-1], tirx.BitwiseXor(names[-2] * 31, tirx.RShift(names[-2], const(3, "int32")))))
+        return [*stmts, store(C, names[-1], [names[-1] % 64])]
+
+    func = kernel([C], body, blocks=(4,))
+    assert simplify(guard_bounds(func, CPU), CPU) is not None

@@ -8,7 +8,7 @@ be wrong (memory, arithmetic that may wrap, narrowing casts, calls) becomes a va
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ..ir.access import accesses
@@ -17,6 +17,7 @@ from ..ir.rewrite import Descend, rewrite, walk
 from ..ir.tvm_api import Analyzer, Call, Cast, Expr, IntImm, Range, TensorLoad, Var, const, dtype_of, ffi, is_expr, tirx
 
 _LIMIT = 1 << 62
+MAX_LEAVES = 32
 _EXACT = (tirx.Add, tirx.Sub, tirx.Mul)  # modulo 2^n a wrapped intermediate value still gives the right result
 COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
 _OPPOSITE = {tirx.LT: tirx.GE, tirx.LE: tirx.GT, tirx.GT: tirx.LE, tirx.GE: tirx.LT, tirx.EQ: tirx.NE, tirx.NE: tirx.EQ}
@@ -53,6 +54,13 @@ def negated(condition: Expr) -> list[Expr]:
     return [opposite(condition.a, condition.b)]
 
 
+def leaves(expr: Expr, sizes: Mapping[Var, int]) -> int:
+    """Variables in `expr`, each counted with the size of its value."""
+    found: list[Var] = []
+    walk(expr, {Var: found.append})
+    return sum(sizes.get(v, 1) for v in found)
+
+
 def holds_load(expr: Expr) -> bool:
     """Does the value of `expr` depend on memory or on a call whose result may change?"""
     found = False
@@ -77,6 +85,7 @@ class Facts:
     def __init__(self) -> None:
         self.analyzer = Analyzer()
         self._unknown: set[Var] = set()  # may hold any value of their type
+        self._sizes: dict[Var, int] = {}  # leaves in the values of names, names replaced by their values
         self._by_hash: dict[int, list[tuple[Expr, Var]]] = {}
 
     # ---- what is known
@@ -90,7 +99,7 @@ class Facts:
         """var == value from here on."""
         if type_range(dtype_of(var)) is None:
             return
-        if not holds_load(value):
+        if not holds_load(value) and self._small(var, value):
             clean = self.sound(value)
             if str(clean.ty.dtype) == dtype_of(var):
                 self.analyzer.bind(var, clean, allow_override=True)
@@ -101,6 +110,11 @@ class Facts:
         if limits is not None and (low > limits[0] or high < limits[1]) and high - low < _LIMIT:
             dtype = dtype_of(var)
             self.analyzer.bind(var, Range.from_min_extent(const(low, dtype), const(high - low + 1, dtype)), allow_override=True)
+
+    def _small(self, var: Var, value: Expr) -> bool:
+        """The analyzer replaces names by their values: a chain of names that are used twice each would double every time."""
+        self._sizes[var] = leaves(value, self._sizes)
+        return self._sizes[var] <= MAX_LEAVES
 
     @contextlib.contextmanager
     def assuming(self, conditions: Collection[Expr], changed: Collection[Var] = ()) -> Iterator[None]:

@@ -15,7 +15,7 @@ from ..ir.dialect import THREAD_SCOPES
 from ..ir.kernel import KernelRegion
 from ..ir.rewrite import substitute, walk
 from ..ir.tvm_api import Bind, Expr, For, IfThenElse, IntImm, SeqStmt, Stmt, Var, While, is_buffer, linear_coefficients
-from .facts import Facts, holds_load
+from .facts import MAX_LEAVES, Facts, holds_load, leaves
 from .uniformity import Uniformity
 
 _WIDE = 1 << 40
@@ -30,11 +30,14 @@ class Conflicts:
         self.facts = Facts()
         self._known: dict[Stmt, list[Access]] = {}
         self.values: dict[Var, Expr] = {}
+        self.sizes: dict[Var, int] = {}
         walk(kernel.body, {For: lambda loop: self.facts.bind_range(loop.loop_var, loop.min, loop.extent), Bind: self._note})
 
     def _note(self, bind: Bind) -> None:
         if not holds_load(bind.value) and not is_buffer(bind.var):
-            self.values[bind.var] = substitute(bind.value, self.values)
+            self.sizes[bind.var] = leaves(bind.value, self.sizes)
+            if self.sizes[bind.var] <= MAX_LEAVES:
+                self.values[bind.var] = substitute(bind.value, self.values)
 
     def between(self, first: Stmt, second: Stmt) -> bool:
         """Must all threads have finished `first` before any starts `second`?"""
