@@ -167,6 +167,12 @@ def operands(a: Any, b: Any) -> tuple[Expr, Expr, str]:
     return left, right, name
 
 
+def _as_int32(left: Expr, right: Expr, name: str) -> tuple[Expr, Expr, str]:
+    """Two bool operands as integers, for arithmetic."""
+    name = name.replace("bool", "int32")
+    return _cast(left, name), _cast(right, name), name
+
+
 def _beside(value: Any, other: str | None) -> str:
     """Type of a literal next to a value of type `other`: any float fits a float64, otherwise it is `literal_type`."""
     return "float64" if isinstance(value, float) and other is not None and info(other).base == "float64" else literal_type(value)
@@ -213,7 +219,7 @@ def binary(op: str, a: Any, b: Any, span: Span | None = None) -> Any:
     if op in _BITWISE and kind == "float":
         raise TileTypeError(f"`{op}` on {name} values", remedy="bit operations need integers; T.reinterpret gives the bits of a float")
     if kind == "bool" and op not in _BITWISE:
-        left, right, name = operands(left, right, name.replace("bool", "int32"))
+        left, right, name = _as_int32(left, right, name)
     if isinstance(left, IntImm) and isinstance(right, IntImm) and kind != "bool":
         folded = _FOLD[op](int(left), int(right))
         if info(name).low <= folded <= info(name).high:
@@ -248,7 +254,7 @@ def _compare(op: str, left: Expr, right: Expr, name: str, span: Span | None) -> 
     if isinstance(left, IntImm) and isinstance(right, IntImm):
         return IntImm("bool", int(_PYTHON[op](int(left), int(right))))
     if info(name).kind == "bool":  # TVM's code generation compares bool operands as floats
-        left, right = _cast(left, name.replace("bool", "int32")), _cast(right, name.replace("bool", "int32"))
+        left, right, name = _as_int32(left, right, name)
     if name == "handle":
         if op not in ("==", "!="):
             raise TileTypeError("addresses have no order")
@@ -308,7 +314,7 @@ def _floor_division(op: str, a: Any, b: Any, span: Span | None) -> Expr:
     left, right, name = operands(a, b)
     kind = info(name).kind
     if kind == "bool":
-        left, right, name = operands(left, right, name.replace("bool", "int32"))
+        left, right, name = _as_int32(left, right, name)
     if kind == "handle":
         raise TileTypeError(f"no arithmetic ({op}) on addresses")
     if kind == "float":
@@ -336,7 +342,7 @@ def _shift(op: str, a: Any, b: Any, span: Span | None) -> Expr:
     left, right, name = operands(a, b)
     facts = info(name)
     if facts.kind == "bool":
-        left, right, name = operands(left, right, name.replace("bool", "int32"))
+        left, right, name = _as_int32(left, right, name)
         facts = info(name)
     if not facts.is_integer:
         raise TileTypeError(f"`{op}` on {name} values; shifts need integers")

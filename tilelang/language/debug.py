@@ -28,8 +28,7 @@ def print(obj: Any = None, msg: str = "", warp_group_id: int = 0, warp_id: int =
     elif isinstance(obj, TensorRegion) or (isinstance(obj, Var) and is_buffer(obj) and obj.scope() != VAR):
         block = obj if isinstance(obj, TensorRegion) else region(obj, [0] * len(shape_of(obj)), shape_of(obj))
         message = msg or f"buffer<{block.source.name}, {dtype_of(block)}>"
-        warp = {"warp_group_id": warp_group_id, "warp_id": warp_id}
-        call = make_call("tl.print", [block], span=builder.span(), message=message, **warp)
+        call = make_call("tl.print", [block], span=builder.span(), message=message, warp_group_id=warp_group_id, warp_id=warp_id)
     elif isinstance(obj, (Expr, *ex.Number)):
         call = make_call("tl.print", [ex.as_expr(obj)], span=builder.span(), message=msg or f"expr<{_text(obj)}>")
     else:
