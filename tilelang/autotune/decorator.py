@@ -27,7 +27,7 @@ class TunedFunction:
         self.configs = configs
         self.profile = dict(profile)
         self._best: dict[Any, JITKernel] = {}
-        functools.update_wrapper(self, function)
+        functools.update_wrapper(self, function, updated=())
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         given = dict(python_signature(self.function.fn).bind_partial(*args, **named).arguments)

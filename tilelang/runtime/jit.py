@@ -32,7 +32,7 @@ class JITFunction:
         self.options = dict(options)
         self.profile: dict[str, Any] = {}  # options of tuning that the old form of the decorator takes
         self._kernels: dict[Any, JITKernel] = {}
-        functools.update_wrapper(self, fn)
+        functools.update_wrapper(self, fn, updated=())
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         raise NotImplementedError
