@@ -127,15 +127,25 @@ def _turned(stored: Matrix, panel: Var, rows: int, columns: int, lanes: int, kin
     i, j = bi * const(lanes, "int32"), bj * const(lanes, "int32")
     one = const(1, "int32")
 
+    # Converted rows pass through memory: TVM loses track of bfloat16 buffers that are read in a `Bind`.
+    rows_of = [decl_buffer((lanes,), kind, f"row{r}", LOCAL) for r in range(lanes)] if stored.dtype != kind else []
+
     def load_row(r: int) -> Expr:
+        return load(rows_of[r], [tirx.Ramp(const(0, "int32"), one, lanes)]) if rows_of else stored_row(r)
+
+    def stored_row(r: int) -> Expr:
         place = stored.at(j + const(r, "int32"), i)
-        vector = load(stored.buffer, [*place[:-1], tirx.Ramp(place[-1], one, lanes)])
-        return vector if stored.dtype == kind else tirx.Cast(f"{kind}x{lanes}", vector)
+        return load(stored.buffer, [*place[:-1], tirx.Ramp(place[-1], one, lanes)])
+
+    def converted(r: int) -> list[Stmt]:
+        vector = tirx.Cast(f"{kind}x{lanes}", stored_row(r))
+        return [AllocBuffer(rows_of[r]), store(rows_of[r], vector, [tirx.Ramp(const(0, "int32"), one, lanes)])]
 
     def store_column(c: int, value: Expr) -> Stmt:
         return store(panel, value, [i + const(c, "int32"), tirx.Ramp(j, one, lanes)])
 
-    body = seq(transpose_square(lanes, kind, load_row, store_column))
+    before = [stmt for r in range(len(rows_of)) for stmt in converted(r)]
+    body = seq([*before, *transpose_square(lanes, kind, load_row, store_column)])
     return For(bj, 0, columns // lanes, ForKind.SERIAL, For(bi, 0, rows // lanes, ForKind.SERIAL, body))
 
 
