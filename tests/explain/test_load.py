@@ -38,12 +38,15 @@ def test_arguments_are_literals_or_text():
 def test_import_and_find(tmp_path):
     (tmp_path / "beside.py").write_text("VALUE = 7\n")
     file = tmp_path / "some.py"
-    file.write_text("import beside\n\nclass K:\n    inner = beside.VALUE\n\nif __name__ == '__main__':\n    raise SystemExit(3)\n")
+    file.write_text(
+        "import beside\n\nclass K:\n    inner = beside.VALUE\n\ndef make():\n    pass\n\n"
+        "if __name__ == '__main__':\n    raise SystemExit(3)\n"
+    )
     module = import_file(file)
     assert find(module, "K.inner", file) == 7
     with pytest.raises(TileNameError, match="defines no nothing"):
         find(module, "nothing", file)
-    with pytest.raises(TileValueError, match="has no program"):
+    with pytest.raises(TileValueError, match=r"has no program .*\n.*some\.py:make"):
         find(module, "", file)
     with pytest.raises(FileNotFoundError, match=r"no file .*missing\.py"):
         import_file(tmp_path / "missing.py")

@@ -45,6 +45,19 @@ def lazy(N, dtype="float32"):
     return twice
 
 
+@tilelang.autotune(configs=[{"rows": 8}, {"rows": 16}])
+@tilelang.jit
+def tuned(N, rows=4):
+    @T.prim_func
+    def fill(A: T.Tensor((N, rows), "int8")):
+        with T.Kernel(N, threads=32) as b:
+            row = T.alloc_shared((rows,), "int8")
+            T.fill(row, 1)
+            T.copy(row, A[b, 0])
+
+    return fill
+
+
 @tilelang.jit
 def eager(A, block: int = 32):
     M, N = T.const("M, N")
@@ -107,6 +120,11 @@ def test_eager_jit(module, file):
     (kernel,) = report.kernels
     assert facts(kernel) == [("tile", line_of("tile = T.alloc_shared((block"), "shared.dyn", (16, 10), "float32", 5120)]
     assert kernel.blocks == (4,)
+
+
+def test_tuned_functions_are_not_tuned_here(module, file):
+    report = explain(find(module, "tuned", file), "cpu", arguments={"N": 8, "rows": 16})
+    assert [a.bytes for a in report.kernels[0].allocations] == [16]
 
 
 @pytest.mark.parametrize(

@@ -75,11 +75,13 @@ def find(module: ModuleType, name: str, path: Path) -> Any:
         if len(names) == 1:
             return getattr(module, names[0])
         what = f"has {len(names)} programs" if names else "has no program at its top level"
-        raise TileValueError(f"{path} {what}", remedy=f"name one: {_list(path, names)}" if names else "give file.py:function")
+        factories = names or _functions(module)
+        raise TileValueError(f"{path} {what}", remedy=f"name one: {_list(path, factories)}" if factories else "give file.py:function")
     found: Any = module
     for part in name.split("."):
         if not hasattr(found, part):
-            raise TileNameError(f"{path} defines no {name}", remedy=f"it has {_list(path, names)}" if names else "")
+            known = names or _functions(module)
+            raise TileNameError(f"{path} defines no {name}", remedy=f"it has {_list(path, known)}" if known else "")
         found = getattr(found, part)
     return found
 
@@ -90,11 +92,19 @@ def _list(path: Path, names: Sequence[str]) -> str:
 
 def _candidates(module: ModuleType) -> list[str]:
     """Names that certainly are programs or jit functions of the module itself."""
-    return [n for n, value in vars(module).items() if isinstance(value, PrimFunc) or _is_jit(value)]
+    return [n for n, value in vars(module).items() if isinstance(value, PrimFunc) or _jit_of(value) is not None]
 
 
-def _is_jit(value: Any) -> bool:
-    return callable(getattr(value, "get_tir", None)) and not inspect.isclass(value)
+def _functions(module: ModuleType) -> list[str]:
+    """Names of the module's own functions, which may return programs."""
+    return [n for n, value in vars(module).items() if inspect.isfunction(value) and value.__module__ == module.__name__]
+
+
+def _jit_of(value: Any) -> Any:
+    """The jit function that `value` is, or that it tunes; None for others."""
+    if inspect.isclass(value):
+        return None
+    return next((f for f in (value, getattr(value, "function", None)) if callable(getattr(f, "get_tir", None))), None)
 
 
 def as_program(value: Any, arguments: Mapping[str, Any] | None = None, name: str = "") -> PrimFunc:
@@ -114,12 +124,13 @@ def as_program(value: Any, arguments: Mapping[str, Any] | None = None, name: str
 
 
 def _call(function: Any, arguments: Mapping[str, Any], name: str) -> Any:
-    """What a factory returns; a jit function is traced only, and checks its arguments (and `T.const` names) itself."""
-    if not _is_jit(function):
+    """What a factory returns; a jit function is traced only (never tuned), and checks its arguments and `T.const` names."""
+    jit = _jit_of(function)
+    if jit is None:
         _check_arguments(function, arguments, name)
         return function(**arguments)
     try:
-        return function.get_tir(**arguments)
+        return jit.get_tir(**arguments)
     except TileTypeError as error:
         error.remedy = "; ".join(filter(None, [error.remedy, "on the command line: --arg NAME=VALUE"]))
         raise
