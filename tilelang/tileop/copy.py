@@ -193,11 +193,13 @@ def _with_wide(found: Operand, chosen: Sequence[Any]) -> Operand:
 
 
 def _mismatch(a: Operand, b: Operand, what: str, why: str) -> TileValueError:
-    return TileValueError(
-        f"{what}: {a} does not fit {b}: {why}",
-        remedy=f"slice the larger one, for example {b.buffer.name}[{', '.join(f'0:{e}' for e in a.extents)}]"
-        if a.form == "buffer" == b.form else f"give both the same extents; here {shape_text(a.extents)} and {shape_text(b.extents)}",
-    )  # fmt: skip
+    if "corner" in (a.form, b.form):
+        remedy = "index a buffer of at least as many dimensions as the tile has, or slice the tile"
+    elif a.form == b.form == "buffer":
+        remedy = f"slice the larger one, as in {b.buffer.name}[{', '.join(f'0:{e}' for e in a.extents)}]"
+    else:
+        remedy = f"give both the same extents; here {shape_text(a.extents)} and {shape_text(b.extents)}"
+    return TileValueError(f"{what}: {a} does not fit {b}: {why}", remedy=remedy)
 
 
 # ---------------------------------------------------------------- meaning
