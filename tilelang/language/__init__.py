@@ -89,6 +89,7 @@ from .math import (
     isnan, ldexp, likely, log, log10, log1p, log2, max, min, nearbyint, nextafter, pow, power, round, rsqrt, sigmoid, sin, sinh,
     sqrt, tan, tanh, trunc,
 )  # fmt: skip
+from .scheduler import PersistentTileScheduler
 from .threads import (
     activemask, all_sync, any_sync, ballot, ballot_sync, get_lane_idx, get_warp_group_idx, get_warp_idx, get_warp_idx_sync,
     match_all_sync, match_any_sync, shfl_down, shfl_sync, shfl_up, shfl_xor, shuffle_elect, sync_global, sync_grid,
@@ -155,8 +156,8 @@ __all__ = [
     "make_tensor_from_addr", "match_all_sync", "match_any_sync", "Max", "max", "max2", "max_value", "mbarrier_arrive",
     "mbarrier_arrive_expect_tx", "mbarrier_expect_tx", "mbarrier_wait_parity", "Min", "min", "min2", "min_value", "mma_fill",
     "mma_gemm_blockscaled", "mma_store", "Mul", "mul2", "named_barrier_arrive", "NE", "nearbyint", "nextafter", "no_set_max_nreg",
-    "Not", "Or", "Parallel", "parallel", "pdl_sync", "pdl_trigger", "Persistent", "Pipelined", "popcount", "pow", "power",
-    "prim_func", "print", "ptr", "ptx_arrive_cluster_barrier", "ptx_commit_group", "ptx_cp_async", "ptx_ldmatrix", "ptx_mma",
+    "Not", "Or", "Parallel", "parallel", "pdl_sync", "pdl_trigger", "Persistent", "PersistentTileScheduler", "Pipelined",
+    "popcount", "pow", "power", "prim_func", "print", "ptr", "ptx_arrive_cluster_barrier", "ptx_commit_group", "ptx_cp_async", "ptx_ldmatrix", "ptx_mma",
     "ptx_mma_block_scale", "ptx_mma_sp", "ptx_stmatrix", "ptx_wait_group", "ptx_wgmma_rs", "ptx_wgmma_ss", "q_multiply_shift",
     "Ramp", "reduce", "reduce_absmax", "reduce_abssum", "reduce_bitand", "reduce_bitor", "reduce_bitxor", "reduce_max",
     "reduce_min", "reduce_sum", "reducer_init", "reducer_update", "Ref", "reinterpret", "reshape", "rng_init", "rng_rand",

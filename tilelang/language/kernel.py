@@ -12,12 +12,11 @@ from typing import Any
 from ..errors import TileAssertionError, TileRuntimeError, TileTypeError, TileValueError
 from ..frontend.constructs import Construct, as_bound, close_frame, index_type, known_range, open_frame
 from ..ir.builder import Frame, current, in_kernel
-from ..ir.dialect import ATTR_WS, GLOBAL, make_call
+from ..ir.dialect import ATTR_WS, GLOBAL
 from ..ir.expr import as_expr, is_static, truth
 from ..ir.kernel import KernelRegion
 from ..ir.tvm_api import (
     AttrStmt,
-    Evaluate,
     IfThenElse,
     IntImm,
     StringImm,
@@ -333,12 +332,6 @@ def block(name: str = "") -> Construct:
 sblock = block
 
 
-def evaluate(value: Any) -> None:
-    """Execute an expression for its effect."""
-    builder = current("T.evaluate")
-    builder.emit(Evaluate(as_expr(value), builder.span()))
-
-
 # ---------------------------------------------------------------- annotations
 def _annotations(what: str) -> dict[str, Any]:
     return _frame(what).annotations
@@ -444,9 +437,3 @@ def func_attr(attributes: Mapping[str, Any]) -> None:
     if not isinstance(attributes, Mapping):
         raise TileTypeError(f"T.func_attr: {attributes!r} is no dict")
     _function_attrs("T.func_attr").update(attributes)
-
-
-def hint(what: str, *values: Any) -> None:
-    """Record a call that has no effect on results."""
-    builder = in_kernel(what)
-    builder.evaluate(make_call("tl.hint", [as_expr(v) for v in values], what=what))
