@@ -50,7 +50,7 @@ class _Effects:
         first = len(self.messages)
         body = rewrite(kernel.body, {AttrStmt: self.attribute, Evaluate: self.evaluate, Call: self.call})
         checks = [
-            AssertStmt(StringImm("AssertionError"), load(self.status, [0]) != const(k + 1, "int32"), [StringImm(self.messages[k])])
+            AssertStmt(load(self.status, [0]) != const(k + 1, "int32"), StringImm("AssertionError"), [StringImm(self.messages[k])])
             for k in range(first, len(self.messages))
         ]
         return seq([kernel.with_body(body).to_stmt(), *checks])
