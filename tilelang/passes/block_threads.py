@@ -55,7 +55,7 @@ from ..ir.tvm_api import (
 )  # fmt: skip
 from .thread_conflicts import Conflicts
 from .thread_loops import ThreadSpace
-from .uniformity import LEAVE, Uniformity, is_allreduce, is_barrier, is_collective, is_warp_call, loads_memory, statements
+from .uniformity import LEAVE, Uniformity, has_threads, is_allreduce, is_barrier, is_collective, is_warp_call, loads_memory, statements
 from .warp_ops import WarpOps
 
 _RUN = "tl.thread_run"  # AttrStmt(value = number of the run) while the pass works
@@ -66,7 +66,11 @@ def block_threads(func: PrimFunc, ctx: PassContext) -> PrimFunc:
     """Give every kernel region its block meaning without threads. Raises TileValueError for a collective statement that
     not all threads reach, or one that needs a value which differs between the threads."""
     roots = view_roots(func.body)
-    body = map_kernels(func.body, lambda kernel: _Block(kernel, roots).run().to_stmt())
+
+    def kernel(region: KernelRegion) -> Stmt:
+        return (_Block(region, roots).run() if has_threads(region) else region).to_stmt()
+
+    body = map_kernels(func.body, kernel)
     return func if body.same_as(func.body) else func.with_body(body)
 
 

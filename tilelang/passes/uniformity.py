@@ -76,6 +76,17 @@ def statements(stmt: Stmt) -> list[Stmt]:
     return list(stmt.seq) if isinstance(stmt, SeqStmt) else [stmt]
 
 
+def has_threads(kernel: KernelRegion) -> bool:
+    """Does the kernel name a thread, or do something once for each thread, or make threads meet?"""
+    axes = {var for var, _ in kernel.threads}
+    found: list[Any] = []
+    walk(kernel.body, {
+        Var: lambda v: found.append(v) if v in axes else None,
+        Call: lambda c: found.append(c) if op_name(c) in (*PER_THREAD, *BARRIERS, ALLREDUCE) or is_warp_call(c) else None,
+    })  # fmt: skip
+    return bool(found)
+
+
 class Uniformity:
     """The analysis of one kernel region. roots: views to the buffers that own the storage."""
 
