@@ -27,7 +27,6 @@ from ..ir.tvm_api import (
 
 DEFAULT_THREADS = 128
 WARP_GROUP = 128
-_ANY_EXTENT = (1 << 31) - 1
 
 
 # ---------------------------------------------------------------- the launch
@@ -65,9 +64,8 @@ class KernelLaunchFrame(Construct):
             Var(names[k] if names and names[k] != "_" else f"b{'xyzuvw'[k % 6]}", index_type([e])) for k, e in enumerate(self.grid)
         ]
         self.threads = [Var(f"t{d}", "int32") for d in "xyz"]
-        # Only that an index is not negative: the halo `A[bx * 64 - 1]` must mean the same in a grid of one block.
-        for var in (*self.blocks, *self.threads):
-            known_range(builder, var, 0, _ANY_EXTENT)
+        for var, extent in zip((*self.blocks, *self.threads), (*self.grid, *self.thread_extents), strict=True):
+            known_range(builder, var, 0, extent)
         return self.blocks[0] if len(self.blocks) == 1 and not self.unpacked else list(self.blocks)
 
     def leave(self) -> None:
