@@ -138,7 +138,7 @@ def test_outside_of_any_kernel():
         with pytest.raises(JITNoBuilderError, match=r"T\.alloc_"):
             call()
     builder = Builder()
-    with writing(builder), builder.frame("function"), pytest.raises(TileRuntimeError, match="outside `with T.Kernel"):
+    with writing(builder), builder.frame("function"), pytest.raises(TileRuntimeError, match=r"outside `with T\.Kernel"):
         T.alloc_shared((4,), "int8")
 
 
@@ -257,7 +257,8 @@ def test_memory_of_gpus_records_its_name(kernel):
 def test_views(kernel):
     tile = T.alloc_shared((4, 8), "float32")
     for alias, shape, kind in (
-        (T.view(tile, (32,)), [32], "float32"), (T.view(tile, dtype="int32"), [4, 8], "int32"), (T.view(tile, (4, 16), "float16"), [4, 16], "float16"),
+        (T.view(tile, (32,)), [32], "float32"), (T.view(tile, dtype="int32"), [4, 8], "int32"),
+        (T.view(tile, (4, 16), "float16"), [4, 16], "float16"),
         (T.reshape(tile, [8, 4]), [8, 4], "float32"),
     ):  # fmt: skip
         assert [int(e) for e in alias.shape] == shape and alias.dtype == kind and alias.scope() == "shared.dyn"
