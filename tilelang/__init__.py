@@ -21,8 +21,8 @@ from . import (
     tvm,
     utils,
 )
-from . import env as _env_module
-from . import jit as _jit_module
+from . import env as _env_module  # noqa: F401 (loaded before the names below take its place)
+from . import jit as _jit_module  # noqa: F401
 from .autotune.decorator import autotune
 from .autotune.inputs import get_autotune_inputs, set_autotune_inputs
 from .autotune.tuner import AutoTuner
@@ -30,7 +30,6 @@ from .cache import disable_cache, enable_cache, get_cache_dir, is_cache_enabled,
 from .engine.callback import register_cuda_postproc, register_cuda_postproc_callback
 from .env import env
 from .errors import JITNoBuilderError, TileError
-from .tvm import DataType
 from .log import set_log_level
 from .math import cdiv, next_power_of_2
 from .profiler import Profiler, do_bench
@@ -39,6 +38,7 @@ from .runtime.jit import JITFunction, jit
 from .runtime.kernel import JITKernel
 from .runtime.params import TensorSupplyType
 from .transform.pass_config import PassConfigKey
+from .tvm import DataType
 
 __version__ = "0.1.0"
 

@@ -22,7 +22,7 @@ _COMPARE = {"ge": operator.ge, "gt": operator.gt, "le": operator.le, "lt": opera
 
 def main() -> None:
     """Run pytest on the file that calls this, and exit with its status."""
-    import pytest
+    import pytest  # noqa: PLC0415 (only test files need it)
 
     caller = inspect.currentframe()
     assert caller is not None and caller.f_back is not None
@@ -42,7 +42,7 @@ def _skip_unless(condition: bool, reason: str) -> Callable[..., Any]:
     """A decorator that skips a test when the condition does not hold. Works as `@mark` and as `@mark()`."""
 
     def mark(fn: Any = None) -> Any:
-        import pytest
+        import pytest  # noqa: PLC0415 (only test files need it)
 
         skip = pytest.mark.skipif(not condition, reason=reason)
         return skip if fn is None else skip(fn)

@@ -57,14 +57,16 @@ def test_wrong_results_are_skipped():
 
 def test_no_usable_configuration():
     tuner = AutoTuner.from_kernel(kernel=lambda block: factory(N, block), configs=[{"block": 7}])
-    with pytest.raises(TileRuntimeError, match="none of 1 configurations is usable\n.*block 7 is not made"):
+    with pytest.raises(TileRuntimeError, match=r"none of 1 configurations is usable\n.*block 7 is not made"):
         tuner.set_compile_args(out_idx=-1, target="cpu").run(**FAST)
 
 
 def test_tuner_object_and_reserved_key():
     configs = [{"block": 16, "pass_configs": {"tl.unknown": True}}, {"block": 32}]
     tuner = AutoTuner.from_kernel(kernel=lambda block: factory(N, block), configs=configs)
-    tuner = tuner.set_compile_args(out_idx=[-1], target="cpu").set_profile_args(supply_prog=lambda params: [np.ones(N, np.float32)], skip_check=True)
+    tuner = tuner.set_compile_args(out_idx=[-1], target="cpu").set_profile_args(
+        supply_prog=lambda params: [np.ones(N, np.float32)], skip_check=True
+    )
     result = tuner.run(warmup=0.1, rep=0.5, timeout=30)
     assert result.config in configs
     assert result.latency > 0
@@ -107,7 +109,15 @@ def test_supplied_inputs():
 
 def test_old_form():
     @autotune(configs=[{"block": 16}, {"block": 32}], keys=["block"], warmup=0.1, rep=0.5)
-    @jit(out_idx=[1], supply_type=tilelang.TensorSupplyType.Integer, ref_prog=lambda a: a + 1, rtol=0, atol=0, cache_input_tensors=True, target="cpu")
+    @jit(
+        out_idx=[1],
+        supply_type=tilelang.TensorSupplyType.Integer,
+        ref_prog=lambda a: a + 1,
+        rtol=0,
+        atol=0,
+        cache_input_tensors=True,
+        target="cpu",
+    )
     def tuned(block=None):
         return factory(N, block)
 
@@ -136,7 +146,7 @@ def test_eager_kernels_tune_on_the_actual_tensors():
 
 
 def test_wrong_uses():
-    with pytest.raises(TileTypeError, match="without configs"):
+    with pytest.raises(TileTypeError, match=r"without configs"):
         tilelang.autotune()
     with pytest.raises(TileTypeError, match=r"put it above @tilelang.jit"):
         tilelang.autotune(configs=[{}])(factory)
@@ -149,5 +159,5 @@ def test_within():
     assert within(5, lambda: 3) == 3
     with pytest.raises(KeyError):
         within(5, lambda: {}[1])
-    with pytest.raises(TileRuntimeError, match="longer than 0.05 s"):
+    with pytest.raises(TileRuntimeError, match=r"longer than 0.05 s"):
         within(0.05, lambda: time.sleep(0.5))

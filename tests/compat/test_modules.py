@@ -1,6 +1,7 @@
 """Names that programs import from the host modules, and what they do."""
 
 import importlib
+import importlib.util
 import subprocess
 import sys
 
@@ -9,7 +10,17 @@ import pytest
 
 import tilelang
 import tilelang.language as T
+from tilelang import testing
+from tilelang.carver.arch import CUDA
+from tilelang.carver.template import MatmulTemplate
+from tilelang.engine.callback import register_cuda_postproc_callback
 from tilelang.errors import TileNotSupportedError, TileTypeError, TileValueError
+from tilelang.intrinsics import TensorCoreIntrinEmitter
+from tilelang.primitives import gemm
+from tilelang.quantize import general_compress, interleave_weight
+from tilelang.target.target import Target
+from tilelang.tools import Analyzer, plot_layout
+from tilelang.utils import deprecated, determine_target, map_torch_type
 
 IMPORTS = """
 from tilelang import jit, compile, autotune, tvm, language, layout, testing, profiler, cdiv, next_power_of_2
@@ -112,9 +123,6 @@ def test_tvm_facade():
 
 
 def test_determine_target():
-    from tilelang.target.target import Target
-    from tilelang.utils import determine_target
-
     assert determine_target("auto") == "cpu"
     assert determine_target("llvm", return_object=True) == Target("cpu")
     assert determine_target("cuda -arch=sm_90") == "cuda -arch=sm_90"
@@ -123,8 +131,6 @@ def test_determine_target():
 
 
 def test_marks_of_tests():
-    from tilelang import testing
-
     def skipped(mark):
         def test():
             return 1
@@ -150,8 +156,6 @@ def test_testing_main(tmp_path):
 
 def test_deprecated_and_map_torch_type():
     torch = pytest.importorskip("torch")
-    from tilelang.utils import deprecated, map_torch_type
-
     @deprecated("old", "new", "2.0")
     def old(x):
         return x + 1
@@ -163,22 +167,23 @@ def test_deprecated_and_map_torch_type():
 
 
 def test_what_needs_a_gpu_says_so():
-    from tilelang.engine.callback import register_cuda_postproc_callback
-    from tilelang.intrinsics import TensorCoreIntrinEmitter
-    from tilelang.primitives import gemm
-    from tilelang.tools import Analyzer
-
-    for call in (TensorCoreIntrinEmitter, gemm, lambda: Analyzer.analysis(None, None), lambda: register_cuda_postproc_callback(lambda c, t: c)):
+    for call in (
+        TensorCoreIntrinEmitter,
+        gemm,
+        lambda: Analyzer.analysis(None, None),
+        lambda: register_cuda_postproc_callback(lambda c, t: c),
+    ):
         with pytest.raises(TileNotSupportedError):
             call()
 
 
 def test_templates_recommend_tiles_that_fit():
-    from tilelang.carver.arch import CUDA
-    from tilelang.carver.template import MatmulTemplate
-
     arch = CUDA("cuda")
-    hints = MatmulTemplate(M=1024, N=1024, K=1024, in_dtype="float16", out_dtype="float16", accum_dtype="float").with_arch(arch).recommend_hints(topk=10)
+    hints = (
+        MatmulTemplate(M=1024, N=1024, K=1024, in_dtype="float16", out_dtype="float16", accum_dtype="float")
+        .with_arch(arch)
+        .recommend_hints(topk=10)
+    )
     assert 1 <= len(hints) <= 10
     for hint in hints:
         (m, n), (wm, wn), (k,) = hint.block, hint.warp, hint.rstep
@@ -188,8 +193,6 @@ def test_templates_recommend_tiles_that_fit():
 
 @pytest.mark.parametrize("bits", [1, 2, 4])
 def test_packing(bits):
-    from tilelang.quantize import general_compress, interleave_weight
-
     values = np.random.default_rng(0).integers(0, 1 << bits, (3, 64)).astype(np.int8)
     packed = general_compress(values, bits)
     assert packed.shape == (3, 64 * bits // 8)
@@ -206,12 +209,8 @@ def test_packing(bits):
 
 
 def test_plot_layout(tmp_path):
-    from tilelang.tools import plot_layout
-
     layout = T.Layout((4, 4), lambda i, j: i * 4 + (j ^ i))
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
+    if importlib.util.find_spec("matplotlib") is None:
         with pytest.raises(TileNotSupportedError, match="matplotlib"):
             plot_layout(layout, save_directory=tmp_path)
     else:

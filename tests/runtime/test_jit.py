@@ -99,23 +99,23 @@ def test_bare_decorator_and_debug_folder(tmp_path):
 
 
 def test_wrong_uses():
-    with pytest.raises(TileTypeError, match="scaled: missing a required argument: 'n'"):
+    with pytest.raises(TileTypeError, match=r"scaled: missing a required argument: 'n'"):
         scaled()
-    with pytest.raises(TileTypeError, match="unexpected keyword argument 'q'"):
+    with pytest.raises(TileTypeError, match=r"unexpected keyword argument 'q'"):
         scaled(16, q=1)
-    with pytest.raises(TileValueError, match="@tilelang.jit on a program"):
+    with pytest.raises(TileValueError, match=r"@tilelang.jit on a program"):
         tilelang.jit(scaled.get_tir(16))
-    with pytest.raises(TileTypeError, match="@tilelang.jit on a int"):
+    with pytest.raises(TileTypeError, match=r"@tilelang.jit on a int"):
         tilelang.jit(3)
 
     @tilelang.jit
     def returns_nothing(n):
         return n
 
-    with pytest.raises(TileTypeError, match="returns_nothing under @tilelang.jit returned int"):
+    with pytest.raises(TileTypeError, match=r"returns_nothing under @tilelang.jit returned int"):
         returns_nothing(3)
     for value in (None, 3, scaled, lambda: None):
-        with pytest.raises(TileAssertionError, match="needs a program"):
+        with pytest.raises(TileAssertionError, match=r"needs a program"):
             tilelang.compile(value)
 
 
@@ -149,19 +149,19 @@ def test_eager_compiles_once_for_each_size():
 
 def test_eager_errors():
     a = np.ones((4, 4), np.float32)
-    with pytest.raises(TileValueError, match="K is 4, but B.shape.0. is 5"):
+    with pytest.raises(TileValueError, match=r"K is 4, but B.shape.0. is 5"):
         product(a, np.ones((5, 4), np.float32))
-    with pytest.raises(TileValueError, match="A: expected 2 dimensions"):
+    with pytest.raises(TileValueError, match=r"A: expected 2 dimensions"):
         product(np.ones(4, np.float32), a)
-    with pytest.raises(TileTypeError, match="B: expected a tensor, got int"):
+    with pytest.raises(TileTypeError, match=r"B: expected a tensor, got int"):
         product(a, 3)
-    with pytest.raises(TileTypeError, match="A: expected dtype float32, got float64"):
+    with pytest.raises(TileTypeError, match=r"A: expected dtype float32, got float64"):
         product(a.astype(np.float64), a)
-    with pytest.raises(TileTypeError, match="missing a required argument: 'B'"):
+    with pytest.raises(TileTypeError, match=r"missing a required argument: 'B'"):
         product(a)
-    with pytest.raises(TileTypeError, match="Q is neither a parameter nor a T.const name"):
+    with pytest.raises(TileTypeError, match=r"Q is neither a parameter nor a T.const name"):
         product(a, a, Q=3)
-    with pytest.raises(TileTypeError, match="no value for N"):
+    with pytest.raises(TileTypeError, match=r"no value for N"):
         product.compile(M=4, K=4)
     with pytest.raises(JITNoBuilderError):
         T.const("M")
@@ -169,7 +169,7 @@ def test_eager_errors():
 
 
 def test_eager_out_idx_is_refused():
-    with pytest.raises(TileValueError, match="out_idx"):
+    with pytest.raises(TileValueError, match=r"out_idx"):
         tilelang.jit(product.fn, out_idx=[-1])
 
 
@@ -182,5 +182,5 @@ def test_output_that_is_not_returned():
         with T.Kernel(1, threads=32):
             T.copy(A, B)
 
-    with pytest.raises(TileRuntimeError, match="T.empty"):
+    with pytest.raises(TileRuntimeError, match=r"T.empty"):
         forgetful(np.ones(4, np.float32))

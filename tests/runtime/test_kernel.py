@@ -85,7 +85,14 @@ def test_pointers():
         y[:] = 0
         kernel(source, target, 6)
         np.testing.assert_array_equal(y, x * 3)
-    for wrong, error in ((None, TileTypeError), (0, TileValueError), (1.5, TileTypeError), ("x", TileTypeError), (-8, TileValueError), (True, TileTypeError)):
+    for wrong, error in (
+        (None, TileTypeError),
+        (0, TileValueError),
+        (1.5, TileTypeError),
+        ("x", TileTypeError),
+        (-8, TileValueError),
+        (True, TileTypeError),
+    ):
         with pytest.raises(error, match="y: "):
             kernel(x, wrong, 6)
     with pytest.raises(TileValueError, match="y: expected contiguous"):

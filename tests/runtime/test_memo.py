@@ -19,13 +19,35 @@ def test_spellings_of_one_call():
     assert key(1, 2) == key(1, n=2) == key(n=2, m=1) == key(1, 2, 32) == key(1, 2, block=32, dtype="float32")
 
 
-@pytest.mark.parametrize("value, same", [([1, 2], [1, 2]), ({"a": [1]}, {"a": [1]}), ({1, 2}, {2, 1}), (np.arange(3), np.arange(3)), (float("nan"), float("nan"))])
+@pytest.mark.parametrize(
+    "value, same",
+    [([1, 2], [1, 2]), ({"a": [1]}, {"a": [1]}), ({1, 2}, {2, 1}), (np.arange(3), np.arange(3)), (float("nan"), float("nan"))],
+)
 def test_by_value(value, same):
     assert freeze(value) == freeze(same)
     assert hash(freeze(value)) == hash(freeze(same))
 
 
-DIFFERENT = [1, 1.0, True, 0.0, -0.0, "1", (1,), [1], {1}, {1: 1}, None, np.int32(1), np.arange(2), np.arange(2.0), [[1], 2], [1, [2]], int, float]
+DIFFERENT = [
+    1,
+    1.0,
+    True,
+    0.0,
+    -0.0,
+    "1",
+    (1,),
+    [1],
+    {1},
+    {1: 1},
+    None,
+    np.int32(1),
+    np.arange(2),
+    np.arange(2.0),
+    [[1], 2],
+    [1, [2]],
+    int,
+    float,
+]
 
 
 @pytest.mark.parametrize("k", range(len(DIFFERENT)))

@@ -99,14 +99,17 @@ def two_outputs():
     return func([a, b, c, Var("s", "int32")], BufferStore(b, load(a, [0]), [0]), BufferStore(c, ZERO, [0]))
 
 
-@pytest.mark.parametrize("given, expected", [(None, ()), (1, (1,)), (-2, (2,)), ([1, 2], (1, 2)), ([-2, 1], (2, 1)), ((1,), (1,)), ([], ())])
+@pytest.mark.parametrize(
+    "given, expected", [(None, ()), (1, (1,)), (-2, (2,)), ([1, 2], (1, 2)), ([-2, 1], (2, 1)), ((1,), (1,)), ([], ())]
+)
 def test_out_idx(given, expected):
     assert signature_of(two_outputs(), given).out_idx == expected
 
 
 @pytest.mark.parametrize("given, text", [
     (4, "there is no parameter 4"), (-5, "no parameter -5"), ([1, -3], "names parameter B twice"), (3, "s: int32.* is not a tensor"),
-    ([1.5], "1.5 is not a position"), (["B"], "'B' is not a position"), ([0, 1], "depends on n, which no argument determines"), ([True], "not a position"),
+    ([1.5], "1.5 is not a position"), (["B"], "'B' is not a position"), ([0, 1], "depends on n, which no argument determines"),
+    ([True], "not a position"),
 ])  # fmt: skip
 def test_wrong_out_idx(given, text):
     with pytest.raises(TileValueError, match=text):

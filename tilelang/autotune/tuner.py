@@ -157,7 +157,9 @@ def check_configs(configs: Any) -> list[dict[str, Any]]:
     found = list(configs)
     for config in found:
         if not isinstance(config, Mapping):
-            raise TileTypeError(f"configuration {config!r} is a {type(config).__name__}", remedy='each one is a dict such as {"block_M": 64}')
+            raise TileTypeError(
+                f"configuration {config!r} is a {type(config).__name__}", remedy='each one is a dict such as {"block_M": 64}'
+            )
     if not found:
         raise TileValueError("no configurations to tune", remedy="give at least one dict")
     return [dict(c) for c in found]

@@ -2,6 +2,6 @@
 
 from ..autotune.decorator import autotune, jit
 from ..autotune.inputs import get_autotune_inputs, set_autotune_inputs
-from ..autotune.tuner import AutotuneResult, AutoTuner
+from ..autotune.tuner import AutoTuner, AutotuneResult
 
 __all__ = ["AutoTuner", "AutotuneResult", "autotune", "get_autotune_inputs", "jit", "set_autotune_inputs"]

@@ -100,10 +100,12 @@ def lower(
 ) -> LoweredProgram:  # fmt: skip
     """Compile without making a kernel object: source, parameters, the program as a module, the callable (`rt_mod`)."""
     if not isinstance(func, PrimFunc):
-        raise TileAssertionError(f"tilelang.lower needs a program, got {type(func).__name__}", remedy="decorate the function with @T.prim_func")
+        raise TileAssertionError(
+            f"tilelang.lower needs a program, got {type(func).__name__}", remedy="decorate the function with @T.prim_func"
+        )
     signature = signature_of(func)
     artifact = compile_program(func, resolve_target(target), normalise_config(pass_configs))
     module = IRModule({signature.name: func})
-    return LoweredProgram(artifact.source, artifact.host_source, [KernelParam.of(p) for p in signature.params], module, module, artifact.entry)
-
-
+    return LoweredProgram(
+        artifact.source, artifact.host_source, [KernelParam.of(p) for p in signature.params], module, module, artifact.entry
+    )

@@ -71,7 +71,6 @@ class Binder:
             f"{where} is {actual}, expected {show_dim(dim) if why else expected}{f' = {expected} ({why})' if why else ''}"
         )
 
-
     def _solve(self, dim: Dim, symbol: str, actual: int, where: str) -> None:
         """The value of the only unknown symbol of a linear extent, such as n in 2 * n + 1."""
         try:
@@ -127,22 +126,28 @@ def prepare(signature: Signature, args: Sequence[Any], device: str = "cpu") -> P
 def _check_array(param: Param, value: Any, device: str) -> ArrayInfo:
     """Kind, device, dtype and rank of one tensor argument."""
     if value is None:
-        raise TileTypeError(f"{param.name}: expected {_expected(param)}, got None", remedy="None is only for tensors the program never uses")
+        raise TileTypeError(
+            f"{param.name}: expected {_expected(param)}, got None", remedy="None is only for tensors the program never uses"
+        )
     if not is_array(value):
         raise TileTypeError(f"{param.name}: expected {_expected(param)}, got {type(value).__name__} {_short(value)}")
     got = array_info(value, param.name)
     if got.device.split(":")[0] != device:
         raise TileValueError(
-            f"{param.name}: expected a tensor on device {device}, got one on {got.device}", remedy=f"the kernel was compiled for {device}: move the tensor there"
+            f"{param.name}: expected a tensor on device {device}, got one on {got.device}",
+            remedy=f"the kernel was compiled for {device}: move the tensor there",
         )
     if got.dtype != param.dtype:
         raise TileTypeError(f"{param.name}: expected dtype {param.dtype}, got {got.dtype}", remedy=f"parameter {param}")
     if len(got.shape) != len(param.shape):
         raise TileValueError(
-            f"{param.name}: expected {len(param.shape)} dimensions, shape {show_shape(param.shape)}, got {len(got.shape)}, shape {show_shape(got.shape)}"
+            f"{param.name}: expected {len(param.shape)} dimensions, shape {show_shape(param.shape)}, "
+            f"got {len(got.shape)}, shape {show_shape(got.shape)}"
         )
     if info(param.dtype).bits < 8:
-        raise TileNotSupportedError(f"{param.name}: a tensor argument of {param.dtype}", remedy="declare it as uint8 or int8 with packed values")
+        raise TileNotSupportedError(
+            f"{param.name}: a tensor argument of {param.dtype}", remedy="declare it as uint8 or int8 with packed values"
+        )
     if param.written:
         _check_writable(param, value, got)
     return got
@@ -158,7 +163,9 @@ def _check_writable(param: Param, value: Any, got: ArrayInfo) -> None:
         )
     overlaps = any(e > 1 and s == 0 for e, s in zip(got.shape, got.strides, strict=True))
     if overlaps and math.prod(got.shape):
-        raise TileValueError(f"{param.name}: the program writes this tensor, and elements of it share memory (stride 0)", remedy="pass a copy")
+        raise TileValueError(
+            f"{param.name}: the program writes this tensor, and elements of it share memory (stride 0)", remedy="pass a copy"
+        )
 
 
 def _bind_all(signature: Signature, arrays: dict[int, ArrayInfo], binder: Binder) -> None:
@@ -191,7 +198,8 @@ def _check_layout(param: Param, got: ArrayInfo, binder: Binder) -> None:
             continue
         if expected != actual:
             raise TileValueError(
-                f"{param.name}: expected strides {show_shape(param.strides)}, got {show_shape(got.strides)}: strides[{axis}] is {actual}, expected {expected}"
+                f"{param.name}: expected strides {show_shape(param.strides)}, got {show_shape(got.strides)}: "
+                f"strides[{axis}] is {actual}, expected {expected}"
             )
 
 

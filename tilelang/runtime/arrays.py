@@ -70,7 +70,9 @@ def _from_numpy(array: np.ndarray, name: str) -> ArrayInfo:
     if isinstance(array, np.ma.MaskedArray):
         raise TileTypeError(f"{name}: a masked array has no plain values", remedy="pass array.filled(...) or array.data")
     if not array.dtype.isnative:
-        raise TileTypeError(f"{name}: bytes in foreign order (dtype {array.dtype.str})", remedy='convert with array.astype(array.dtype.newbyteorder("="))')
+        raise TileTypeError(
+            f"{name}: bytes in foreign order (dtype {array.dtype.str})", remedy='convert with array.astype(array.dtype.newbyteorder("="))'
+        )
     if array.dtype.hasobject or array.dtype.names is not None or numpy_type(array.dtype.name) is None:
         raise TileTypeError(f"{name}: NumPy dtype {array.dtype} is no element type of the language")
     size = array.itemsize
@@ -78,7 +80,14 @@ def _from_numpy(array: np.ndarray, name: str) -> ArrayInfo:
         raise TileTypeError(f"{name}: strides of {array.strides} bytes are no multiple of the element's {size} bytes", remedy="pass a copy")
     plain = array.dtype.name in NUMPY_OWN and array.flags.writeable and array.size > 0
     return ArrayInfo(
-        array.dtype.name, array.shape, tuple(s // size for s in array.strides), "cpu", array.ctypes.data, array.flags.writeable, plain, array
+        array.dtype.name,
+        array.shape,
+        tuple(s // size for s in array.strides),
+        "cpu",
+        array.ctypes.data,
+        array.flags.writeable,
+        plain,
+        array,
     )
 
 

@@ -158,7 +158,9 @@ class EagerFunction(JITFunction):
         sizes = layout.read(shapes, strides)
         missing = [name for name in layout.places if name not in sizes]
         if missing:
-            raise TileTypeError(f"{self.fn.__name__}: no value for {', '.join(missing)}", remedy="pass it by keyword, or the tensor whose size it is")
+            raise TileTypeError(
+                f"{self.fn.__name__}: no value for {', '.join(missing)}", remedy="pass it by keyword, or the tensor whose size it is"
+            )
         return sizes
 
 
@@ -188,6 +190,7 @@ def _decorated(fn: Any, out_idx: Any, debug_root_path: Any, options: Mapping[str
         return LazyFunction(fn, out_idx, debug_root_path, options)
     if out_idx is not None:
         raise TileValueError(
-            f"{fn.__name__} is itself a kernel and returns what it makes with T.empty; it cannot have out_idx={out_idx!r}", remedy="drop out_idx"
+            f"{fn.__name__} is itself a kernel and returns what it makes with T.empty; it cannot have out_idx={out_idx!r}",
+            remedy="drop out_idx",
         )
     return EagerFunction(signature, fn, debug_root_path, options)

@@ -37,7 +37,9 @@ class JITKernel:
         target_host: Any = None, verbose: bool | None = None, pass_configs: Mapping[Any, Any] | None = None, compile_flags: Any = None,
     ) -> None:  # fmt: skip
         if not isinstance(func, PrimFunc):
-            raise TileAssertionError(f"a kernel is compiled from a program, got {type(func).__name__}", remedy="decorate the function with @T.prim_func")
+            raise TileAssertionError(
+                f"a kernel is compiled from a program, got {type(func).__name__}", remedy="decorate the function with @T.prim_func"
+            )
         machine = resolve_target(target)
         self._setup(func, signature_of(func, out_idx), machine, compile_program(func, machine, normalise_config(pass_configs)))
 
@@ -80,8 +82,8 @@ class JITKernel:
             return self._call_returning(quick, args)
         try:
             self._entry(*args)
-        except Exception:
-            return self._retry(args)
+        except Exception as error:
+            return self._retry(args, error)
         return None
 
     def _call_returning(self, quick: Quick, args: Sequence[Any]) -> Any:
@@ -90,19 +92,19 @@ class JITKernel:
             for position, make in quick.outputs:
                 values.insert(position, make(args))
             self._entry(*values)
-        except Exception:
-            return self._retry(args)
+        except Exception as error:
+            return self._retry(args, error)
         return _returned([values[k] for k in self.signature.out_idx])
 
-    def _retry(self, args: Sequence[Any]) -> Any:
-        """Inside the handling of an error: say what is wrong with the arguments; pass those that need help (read-only or
+    def _retry(self, args: Sequence[Any], refusal: Exception) -> Any:
+        """The direct call raised `refusal`: say what is wrong with the arguments; pass those that need help (read-only or
         empty arrays), which the compiled function refused before it ran; else the program's own error goes on."""
         try:
             prepared = prepare(self.signature, args, self._device)
         except TileError as error:
             raise error from None
         if not prepared.changed:
-            raise
+            raise refusal
         self._entry(*prepared.values)
         return _returned(prepared.outputs)
 
@@ -212,7 +214,9 @@ class JITKernel:
             save(folder)
             libraries = sorted(folder.glob("*.so"))
             if len(libraries) != 1:
-                raise TileRuntimeError(f"target {self.target} saves {[p.name for p in folder.iterdir()]}, not one library", remedy="export to a folder")
+                raise TileRuntimeError(
+                    f"target {self.target} saves {[p.name for p in folder.iterdir()]}, not one library", remedy="export to a folder"
+                )
             shutil.move(libraries[0], target)
         finally:
             shutil.rmtree(folder)

@@ -23,8 +23,9 @@ _MODES: Mapping[str, Callable[[Any], float]] = {"mean": np.mean, "median": np.me
 
 
 def do_bench(
-    fn: Callable[[], Any], warmup: float = 25, rep: float = 100, _n_warmup: int = 0, _n_repeat: int = 0, quantiles: Sequence[float] | None = None,
-    fast_flush: bool = True, backend: str = "event", return_mode: str = "mean", device: Any = None, grad_to_none: Any = None, **_ignored: Any,
+    fn: Callable[[], Any], warmup: float = 25, rep: float = 100, _n_warmup: int = 0, _n_repeat: int = 0,
+    quantiles: Sequence[float] | None = None, fast_flush: bool = True, backend: str = "event", return_mode: str = "mean",
+    device: Any = None, grad_to_none: Any = None, **_ignored: Any,
 ) -> Any:  # fmt: skip
     """Milliseconds that `fn()` takes. warmup, rep: milliseconds to spend; _n_warmup, _n_repeat: counts that override them
     when positive. Result by return_mode (mean, median, min, max), or the list of `quantiles` (a float for a single one)."""
@@ -86,7 +87,9 @@ def _measure_cuda(device: Any) -> Callable[[Callable[[], Any], int, Any], list[f
 class Profiler:
     """Runs a kernel on generated inputs. params: its parameters; result_idx: positions of its outputs."""
 
-    def __init__(self, params: Sequence[KernelParam], result_idx: Any, supply_type: TensorSupplyType = TensorSupplyType.Auto, adapter: Any = None):
+    def __init__(
+        self, params: Sequence[KernelParam], result_idx: Any, supply_type: TensorSupplyType = TensorSupplyType.Auto, adapter: Any = None
+    ):
         self.params = list(params)
         self.result_idx = [result_idx] if isinstance(result_idx, int) else list(result_idx or [])
         self.result_idx = [k + len(self.params) if k < 0 else k for k in self.result_idx]
@@ -130,7 +133,10 @@ class Profiler:
                 )  # fmt: skip
 
     def manual_assert_close(
-        self, reference_program: Callable[..., Any], input_tensors: Sequence[Any] | None = None, manual_check_prog: Callable[..., Any] | None = None
+        self,
+        reference_program: Callable[..., Any],
+        input_tensors: Sequence[Any] | None = None,
+        manual_check_prog: Callable[..., Any] | None = None,
     ) -> None:
         """Like `assert_allclose`; `manual_check_prog(results, expected)` makes the comparison."""
         if manual_check_prog is None:

@@ -15,7 +15,7 @@ from .params import KernelParam, TensorSupplyType
 def optional_torch() -> Any:
     """torch if it is installed, else None."""
     try:
-        import torch
+        import torch  # noqa: PLC0415 (optional)  # pyright: ignore[reportMissingImports]
     except ImportError:
         return None
     return torch

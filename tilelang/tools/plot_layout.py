@@ -42,8 +42,7 @@ def plot_layout(
     if not isinstance(layout, Layout | Fragment):
         raise TileTypeError(f"plot_layout of a {type(layout).__name__}", remedy="give a T.Layout or T.Fragment")
     try:
-        import matplotlib
-        import matplotlib.figure
+        import matplotlib.figure  # noqa: PLC0415 (optional)  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise TileNotSupportedError("plot_layout without matplotlib", remedy="pip install matplotlib") from None
     colours, texts = _cells(layout)

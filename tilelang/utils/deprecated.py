@@ -8,7 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 
-def deprecated(method_name: str, new_method_name: str = "", phaseout_version: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def deprecated(
+    method_name: str, new_method_name: str = "", phaseout_version: str = ""
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Warn at each call that `method_name` should be written as `new_method_name`."""
     text = f"{method_name} is deprecated" + (f", use {new_method_name}" if new_method_name else "")
     text += f"; it goes away in {phaseout_version}" if phaseout_version else ""
