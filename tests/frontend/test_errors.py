@@ -160,8 +160,10 @@ def test_statements_without_meaning():
         yield X[0]
 
     def with_else(X: X1):
-        for i in range(3):  # noqa: PLW0120
+        for i in range(3):
             X[i] = 1.0
+            if i == 5:
+                break
         else:
             X[4] = 1.0
 

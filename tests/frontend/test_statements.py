@@ -78,10 +78,10 @@ def test_negative_indices_count_from_the_end():
     def f(X: In, Y: Out):
         Y[-1] = X[-2]
         for i in range(3):
-            Y[i - 5] = X[i]
+            Y[-3 - i] = X[i]
         Y[0] = X[-1 - (X.shape[0] - 2)]
 
-    assert run(f) == [-1.0, 0, 0, 0, 0, 0, 0, 3.0, -1.0, 4.0, 0, 5.0]
+    assert run(f) == [-1.0, 0, 0, 0, 0, 0, 0, 4.0, -1.0, 3.0, 0, 5.0]
 
 
 def test_static_flow():
