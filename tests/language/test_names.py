@@ -6,7 +6,7 @@ import pytest
 
 import tilelang.language as T
 
-INVENTORY = """
+TEXT = """
 Kernel Tensor prim_func copy alloc_shared alloc_fragment ceildiv float32 Parallel Pipelined gemm clear float16 int32 reduce_sum
 if_then_else serial empty fill exp2 const reduce_max max GemmWarpPolicy infinity bfloat16 get_thread_binding alloc_var use_swizzle min
 dynamic symbolic annotate_layout log2 dtype cast Cast alloc_local atomic_add macro Layout Fragment vectorized unroll FragmentBuffer
@@ -40,7 +40,8 @@ increase_descriptor_offset ptx_wgmma_ss ptx_wgmma_rs pdl_trigger pdl_sync ldg32 
 sts128 __ldg rng_rand_float tvm_mfma tvm_mfma_store tvm_rdna_wmma ptx_mma ptx_ldmatrix mma_store Add Sub Mul FloorDiv FloorMod Min Max EQ LT
 float8_e3m4 float8_e4m3 float8_e4m3b11fnuz float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu float6_e2m3fn float6_e3m2fn
 float4_e2m1fn float4_e2m1_unpacked int4 int32x4 float16x2 bfloat16x2 uint8x16 float32x64
-""".split()
+"""
+INVENTORY = TEXT.split()
 
 
 @pytest.mark.parametrize("name", INVENTORY)

@@ -196,7 +196,8 @@ def test_tensor_annotations():
         (lambda: T.StridedTensor((4, 8), (1,)), TileValueError), (lambda: T.Tensor((-1,), "int8"), TileValueError),
         (lambda: T.Tensor((4,), "int9"), TileTypeError), (lambda: T.Tensor("4", "int8"), TileTypeError),
         (lambda: T.Tensor((4,), "int8", scope="globl"), TileValueError), (lambda: T.Tensor((4,), "int8", elem_offset=3), TileValueError),
-        (lambda: T.symbolic(""), TileTypeError), (lambda: T.symbolic("n", "float32"), TileTypeError), (lambda: T.symbolic(3), TileTypeError),
+        (lambda: T.symbolic(""), TileTypeError), (lambda: T.symbolic("n", "float32"), TileTypeError),
+        (lambda: T.symbolic(3), TileTypeError),
     ],
 )  # fmt: skip
 def test_bad_annotations(call, error):
