@@ -78,6 +78,11 @@ def test_depth(depth):
     assert deeper_than(expr, 1000) == (depth + 2 > 1000)
 
 
+def test_unary_operators_are_no_obstacle():
+    i = Var("i", "int32")
+    check([For(i, 0, 4, ForKind.SERIAL, store(A, ONE, [tirx.BitwiseNot(i), 0])), IfThenElse(tirx.Not(i < 2), store(A, ONE, [i, 0]), None)])
+
+
 def test_shared_parts_are_counted_once():
     expr = load(A, [0, 0])
     for _ in range(200):

@@ -15,8 +15,27 @@ from ..errors import TileError, TileIndexError, TileNameError, TileNotSupportedE
 from ..ir.context import PassContext
 from ..ir.dialect import BARRIER, CLUSTER_BARRIER, DESCRIPTORS, THREAD_SCOPES, TMEM, attr, op_name
 from ..ir.tvm_api import (
-    AllocBuffer, AssertStmt, AttrStmt, Bind, BufferStore, Call, Cast, Evaluate, For, ForKind, IfThenElse, IntImm, PrimFunc, Span, StringImm,
-    TensorLoad, TensorRegion, While, ffi, location_of_span, tirx,
+    AllocBuffer,
+    AssertStmt,
+    AttrStmt,
+    Bind,
+    BufferStore,
+    Call,
+    Cast,
+    Evaluate,
+    For,
+    ForKind,
+    IfThenElse,
+    IntImm,
+    PrimFunc,
+    Span,
+    StringImm,
+    TensorLoad,
+    TensorRegion,
+    While,
+    ffi,
+    location_of_span,
+    tirx,
 )  # fmt: skip
 
 MAX_DEPTH = 1000  # TVM recurses over expressions and dies somewhere above 3000
@@ -101,9 +120,8 @@ class _Checker:
         if not self.around:
             self.fail(TileSyntaxError, f"{word} outside a loop")
         if self.around[-1] == "parallel":
-            self.fail(
-                TileSyntaxError, f"{word} in a T.Parallel loop: its iterations have no order", "use T.serial, or a condition around the statements"
-            )
+            remedy = "use T.serial, or a condition around the statements"
+            self.fail(TileSyntaxError, f"{word} in a T.Parallel loop: its iterations have no order", remedy)
 
     def rank(self, buffer: Any, indices: Any) -> None:
         shape = buffer.ty.shape
@@ -193,7 +211,7 @@ def _operands(node: Any) -> list[Any]:
         return [node.value]
     if kind is tirx.Select:
         return [node.condition, node.true_value, node.false_value]
-    if kind is tirx.Not:
+    if kind in (tirx.Not, tirx.BitwiseNot):
         return [node.a]
     a = getattr(node, "a", None)
     return [a, node.b] if a is not None else []
