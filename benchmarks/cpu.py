@@ -1,0 +1,242 @@
+"""Speed of tile programs on the CPU beside NumPy, torch and memcpy, measured alternating in one run.
+
+    python benchmarks/cpu.py [gemm] [rows] [attention] [compile]      TVM_NUM_THREADS=1 or 2 chooses the threads
+
+Prints one row for each measurement: ours, theirs, ratio (above 1: ours is faster). OPENBLAS_CORETYPE must be unset.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+
+THREADS = os.environ.setdefault("TVM_NUM_THREADS", str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()))
+for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):  # read when the libraries start
+    os.environ[variable] = THREADS
+os.environ.pop("OPENBLAS_CORETYPE", None)
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+
+import tilelang  # noqa: E402
+import tilelang.language as T  # noqa: E402
+
+
+def gemm(size: int, dtype: str = "float32", block: tuple[int, int, int] = (256, 256, 128)):
+    BM, BN, BK = (min(b, size) for b in block)
+
+    @T.prim_func
+    def main(A: T.Tensor((size, size), dtype), B: T.Tensor((size, size), dtype), C: T.Tensor((size, size), "float32")):
+        with T.Kernel(T.ceildiv(size, BN), T.ceildiv(size, BM)) as (bx, by):
+            a = T.alloc_shared((BM, BK), dtype)
+            b = T.alloc_shared((BK, BN), dtype)
+            c = T.alloc_fragment((BM, BN), "float32")
+            T.clear(c)
+            for k in T.Pipelined(T.ceildiv(size, BK), num_stages=2):
+                T.copy(A[by * BM, k * BK], a)
+                T.copy(B[k * BK, bx * BN], b)
+                T.gemm(a, b, c)
+            T.copy(c, C[by * BM, bx * BN])
+
+    return main
+
+
+def softmax(M: int, N: int, BM: int = 1):
+    @T.prim_func
+    def main(X: T.Tensor((M, N), "float32"), Y: T.Tensor((M, N), "float32")):
+        with T.Kernel(T.ceildiv(M, BM)) as bx:
+            x = T.alloc_fragment((BM, N), "float32")
+            high = T.alloc_fragment((BM,), "float32")
+            total = T.alloc_fragment((BM,), "float32")
+            T.copy(X[bx * BM, 0], x)
+            T.reduce_max(x, high, dim=1)
+            for i, j in T.Parallel(BM, N):
+                x[i, j] = T.exp(x[i, j] - high[i])
+            T.reduce_sum(x, total, dim=1)
+            for i in T.Parallel(BM):
+                total[i] = 1.0 / total[i]
+            for i, j in T.Parallel(BM, N):
+                Y[bx * BM + i, j] = x[i, j] * total[i]
+
+    return main
+
+
+def layernorm(M: int, N: int, BM: int = 1):
+    @T.prim_func
+    def main(X: T.Tensor((M, N), "float32"), W: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32"), Y: T.Tensor((M, N), "float32")):
+        with T.Kernel(T.ceildiv(M, BM)) as bx:
+            x = T.alloc_fragment((BM, N), "float32")
+            square = T.alloc_fragment((BM, N), "float32")
+            mean = T.alloc_fragment((BM,), "float32")
+            scale = T.alloc_fragment((BM,), "float32")
+            T.copy(X[bx * BM, 0], x)
+            T.reduce_sum(x, mean, dim=1)
+            for i in T.Parallel(BM):
+                mean[i] = mean[i] / N
+            for i, j in T.Parallel(BM, N):
+                square[i, j] = (x[i, j] - mean[i]) * (x[i, j] - mean[i])
+            T.reduce_sum(square, scale, dim=1)
+            for i in T.Parallel(BM):
+                scale[i] = T.rsqrt(scale[i] / N + 1e-5)
+            for i, j in T.Parallel(BM, N):
+                Y[bx * BM + i, j] = (x[i, j] - mean[i]) * scale[i] * W[j] + B[j]
+
+    return main
+
+
+def rmsnorm(M: int, N: int, BM: int = 1):
+    @T.prim_func
+    def main(X: T.Tensor((M, N), "float32"), W: T.Tensor((N,), "float32"), Y: T.Tensor((M, N), "float32")):
+        with T.Kernel(T.ceildiv(M, BM)) as bx:
+            x = T.alloc_fragment((BM, N), "float32")
+            square = T.alloc_fragment((BM, N), "float32")
+            scale = T.alloc_fragment((BM,), "float32")
+            T.copy(X[bx * BM, 0], x)
+            for i, j in T.Parallel(BM, N):
+                square[i, j] = x[i, j] * x[i, j]
+            T.reduce_sum(square, scale, dim=1)
+            for i in T.Parallel(BM):
+                scale[i] = T.rsqrt(scale[i] / N + 1e-5)
+            for i, j in T.Parallel(BM, N):
+                Y[bx * BM + i, j] = x[i, j] * scale[i] * W[j]
+
+    return main
+
+
+def attention(B: int, H: int, S: int, D: int, causal: bool, BM: int = 128, BN: int = 128):
+    scale = 1.0 / D**0.5 * 1.4426950408889634
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor((B, H, S, D), "float32"), K: T.Tensor((B, H, S, D), "float32"), V: T.Tensor((B, H, S, D), "float32"),
+        O: T.Tensor((B, H, S, D), "float32"),
+    ):  # fmt: skip
+        with T.Kernel(T.ceildiv(S, BM), H, B) as (bx, by, bz):
+            q = T.alloc_shared((BM, D), "float32")
+            k = T.alloc_shared((BN, D), "float32")
+            v = T.alloc_shared((BN, D), "float32")
+            s = T.alloc_fragment((BM, BN), "float32")
+            o = T.alloc_fragment((BM, D), "float32")
+            high = T.alloc_fragment((BM,), "float32")
+            before = T.alloc_fragment((BM,), "float32")
+            part = T.alloc_fragment((BM,), "float32")
+            total = T.alloc_fragment((BM,), "float32")
+            T.copy(Q[bz, by, bx * BM, 0], q)
+            T.clear(o)
+            T.clear(total)
+            T.fill(high, -T.infinity("float32"))
+            for step in T.Pipelined(T.ceildiv((bx + 1) * BM, BN) if causal else T.ceildiv(S, BN), num_stages=2):
+                T.copy(K[bz, by, step * BN, 0], k)
+                T.gemm(q, k, s, transpose_B=True, clear_accum=True)
+                if causal:
+                    for i, j in T.Parallel(BM, BN):
+                        s[i, j] = T.if_then_else(bx * BM + i >= step * BN + j, s[i, j], -T.infinity("float32"))
+                T.copy(high, before)
+                T.reduce_max(s, high, dim=1, clear=False)
+                for i in T.Parallel(BM):
+                    before[i] = T.exp2((before[i] - high[i]) * scale)
+                for i, j in T.Parallel(BM, BN):
+                    s[i, j] = T.exp2((s[i, j] - high[i]) * scale)
+                T.reduce_sum(s, part, dim=1)
+                for i in T.Parallel(BM):
+                    total[i] = total[i] * before[i] + part[i]
+                for i, j in T.Parallel(BM, D):
+                    o[i, j] = o[i, j] * before[i]
+                T.copy(V[bz, by, step * BN, 0], v)
+                T.gemm(s, v, o)
+            for i, j in T.Parallel(BM, D):
+                o[i, j] = o[i, j] / total[i]
+            T.copy(o, O[bz, by, bx * BM, 0])
+
+    return main
+
+
+def alternate(functions: list[Callable[[], object]], seconds: float = 1.5) -> list[float]:
+    """Median seconds of each function, all run in turn until `seconds` have passed (at least 5 rounds)."""
+    for function in functions:
+        function()
+    times: list[list[float]] = [[] for _ in functions]
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(times[0]) < 5:
+        for taken, function in zip(times, functions, strict=True):
+            start = time.perf_counter()
+            function()
+            taken.append(time.perf_counter() - start)
+    return [float(np.median(t)) for t in times]
+
+
+def row(name: str, ours: float, other: float, unit: str) -> None:
+    print(f"{name:34s} ours {ours:9.2f} {unit:6s} other {other:9.2f}   ratio {ours / other:5.2f}", flush=True)
+
+
+def bench_gemm() -> None:
+    rng = np.random.default_rng(0)
+    for size in (512, 1024, 2048):
+        a, b = (rng.standard_normal((size, size), dtype=np.float32) for _ in range(2))
+        c, d = np.empty((2, size, size), np.float32)
+        kernel = tilelang.compile(gemm(size), target="cpu")
+        ours, numpy = alternate([lambda: kernel(a, b, c), lambda: np.matmul(a, b, out=d)])  # noqa: B023
+        assert np.allclose(c, d, rtol=1e-3, atol=1e-3)
+        row(f"gemm f32 {size} / NumPy", 2e-9 * size**3 / ours, 2e-9 * size**3 / numpy, "GF/s")
+    a, b = (torch.randn(1024, 1024) for _ in range(2))
+    c = torch.empty(1024, 1024)
+    kernels = {t: tilelang.compile(gemm(1024, t), target="cpu") for t in ("float32", "float16", "bfloat16")}
+    inputs = {t: (a.to(getattr(torch, t)), b.to(getattr(torch, t))) for t in kernels}
+    times = alternate([lambda t=t: kernels[t](*inputs[t], c) for t in kernels])
+    for t, taken in list(zip(kernels, times, strict=True))[1:]:
+        row(f"gemm {t} 1024 / our f32", 2e-9 * 1024**3 / taken, 2e-9 * 1024**3 / times[0], "GF/s")
+
+
+def bench_rows() -> None:
+    M = N = 4096
+    x, y, z = torch.randn(M, N), torch.empty(M, N), torch.empty(M, N)
+    w, b = torch.randn(N), torch.randn(N)
+    source, target = x.numpy(), z.numpy()
+    nothing = torch.nn.functional
+    cases = {
+        "softmax": (softmax(M, N), (x, y), lambda: torch.softmax(x, 1)),
+        "layernorm": (layernorm(M, N), (x, w, b, y), lambda: nothing.layer_norm(x, (N,), w, b, 1e-5)),
+        "rmsnorm": (rmsnorm(M, N), (x, w, y), lambda: nothing.rms_norm(x, (N,), w, 1e-5)),
+    }
+    for name, (program, args, reference) in cases.items():
+        kernel = tilelang.compile(program, target="cpu")
+        ours, theirs, copy = alternate([lambda: kernel(*args), reference, lambda: np.copyto(target, source)])  # noqa: B023
+        assert torch.allclose(y, reference(), rtol=1e-4, atol=1e-5)
+        size = 2e-9 * M * N * 4
+        row(f"{name} {M}x{N} / torch", size / ours, size / theirs, "GB/s")
+        row(f"{name} {M}x{N} / memcpy", size / ours, size / copy, "GB/s")
+
+
+def bench_attention() -> None:
+    B, H, S, D = 1, 8, 1024, 64
+    q, k, v = (torch.randn(B, H, S, D) for _ in range(3))
+    o = torch.empty(B, H, S, D)
+    for causal in (False, True):
+        kernel = tilelang.compile(attention(B, H, S, D, causal), target="cpu")
+        sdpa = torch.nn.functional.scaled_dot_product_attention
+        ours, theirs = alternate([lambda: kernel(q, k, v, o), lambda: sdpa(q, k, v, is_causal=causal)])  # noqa: B023
+        assert torch.allclose(o, sdpa(q, k, v, is_causal=causal), rtol=1e-3, atol=1e-4)
+        row(f"attention {'causal' if causal else 'full'} / torch", 1e3 / ours / 1e3, 1e3 / theirs / 1e3, "1/s")
+
+
+def bench_compile() -> None:
+    from tilelang.compiler.compile import compile_program
+    from tilelang.target.target import Target
+
+    programs = {"softmax": softmax(256, 1024), "gemm": gemm(1024), "attention": attention(1, 8, 1024, 64, True)}
+    limits = {"softmax": 0.1, "gemm": 0.3, "attention": 0.5}
+    compile_program(softmax(64, 64), Target("cpu"))
+    for name, program in programs.items():
+        taken = min(compile_program(program, Target("cpu")).seconds["total"] for _ in range(3))
+        row(f"compile {name} / limit", taken, limits[name], "s")
+
+
+PARTS = {"gemm": bench_gemm, "rows": bench_rows, "attention": bench_attention, "compile": bench_compile}
+
+if __name__ == "__main__":
+    torch.set_num_threads(int(THREADS))
+    print(f"{THREADS} thread(s), NumPy {np.__version__}, torch {torch.__version__}")
+    for part in sys.argv[1:] or PARTS:
+        PARTS[part]()
