@@ -9,7 +9,6 @@ without its own use for placement ignores it. A tensor of the caller keeps the c
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,8 +22,8 @@ from ..ir.expr import as_expr
 from ..ir.rewrite import substitute
 from ..ir.tvm_api import AllocBuffer, Analyzer, Call, Cast, Expr, IntImm, Var, is_buffer, shape_of, tirx
 from ..layout import LayoutError
-from ..layout.algebra import ravel
 from ..layout.index_map import as_shape
+from ..layout.symbol import coordinate_names
 
 _BINARY: Mapping[type, Callable[[Any, Any], Any]] = {
     tirx.Add: np.add,
@@ -96,7 +95,7 @@ class _Formula:
 
 
 def _variables(rank: int) -> list[Var]:
-    return [Var("ijkl"[k] if rank <= 4 else f"i{k}", "int32") for k in range(rank)]
+    return [Var(name, "int32") for name in coordinate_names(rank)]
 
 
 class Layout(theory.Layout):
@@ -120,17 +119,9 @@ class Layout(theory.Layout):
         """The physical coordinates as expressions of `get_forward_vars()`."""
         return self._formula.outputs
 
-    @property
-    def index(self) -> list[Expr]:
-        """The physical coordinates as expressions of `get_forward_vars()`."""
-        return self._formula.outputs
-
     def get_linearized_forward_index(self) -> Expr:
         """The physical offset, row-major in `get_output_shape()`, as one expression."""
-        return Analyzer().simplify(as_expr(ravel(self._formula.outputs, self.get_output_shape())))
-
-    def __repr__(self) -> str:
-        return f"Layout({list(self.shape)} -> {', '.join(map(str, self._formula.outputs))})"
+        return Analyzer().simplify(as_expr(super().get_linearized_forward_index()))
 
 
 class Fragment(theory.Fragment):
@@ -165,14 +156,7 @@ class Fragment(theory.Fragment):
     @property
     def index(self) -> list[Expr]:
         """The register as expressions of `get_forward_vars()`."""
-        return self._index.outputs if self._index is not None else [as_expr(self.forward(self._variables[:-1], self._variables[-1])[1])]
-
-    def get_forward_index(self) -> list[Expr]:
-        """The register as expressions of `get_forward_vars()`."""
-        return self.index
-
-    def __repr__(self) -> str:
-        return f"Fragment({list(self.shape)} x {self.replicate_size} -> thread {self.thread}, index {', '.join(map(str, self.index))})"
+        return self._index.outputs if self._index is not None else [as_expr(e) for e in super().index]
 
 
 # ---------------------------------------------------------------- annotation
@@ -230,7 +214,7 @@ def _check(buffer: Var, found: theory.Layout | theory.Fragment) -> None:
         raise TileValueError(f"{buffer.name} has shape {shape}, its layout is of shape {found.shape}")
     if isinstance(found, theory.Fragment):
         found.check()
-    elif static and (buffer.scope() != GLOBAL or math.prod(shape) <= 1 << 20):
+    elif static and buffer.scope() != GLOBAL:
         pair = found.collision()
         if pair is not None:
             raise TileValueError(f"{buffer.name}: the layout puts elements {pair[0]} and {pair[1]} into one place")

@@ -20,6 +20,7 @@ import numpy as np
 from .algebra import LayoutError, StridedLayout, ravel, unravel
 from .index_map import as_shape, as_tuple
 from .recognise import recognise
+from .symbol import Symbol, coordinates
 
 Owner = tuple[int, int]  # (thread, register)
 
@@ -112,6 +113,29 @@ class Fragment:
 
     def __call__(self, *indices: Any) -> tuple[Any, Any]:
         return self.forward(indices[: len(self.shape)], *indices[len(self.shape) :])
+
+    def get_forward_vars(self) -> list[Any]:
+        """Names of coordinates and copy, for `thread` and `index`."""
+        return [*coordinates(len(self.shape)), Symbol("rep")]
+
+    @property
+    def thread(self) -> Any:
+        """The thread as a formula of `get_forward_vars()`."""
+        *coords, rep = self.get_forward_vars()
+        return self.forward(coords, rep)[0]
+
+    @property
+    def index(self) -> list[Any]:
+        """The register as formulas of `get_forward_vars()`."""
+        *coords, rep = self.get_forward_vars()
+        return [self.forward(coords, rep)[1]]
+
+    def get_forward_index(self) -> list[Any]:
+        """The register as formulas of `get_forward_vars()`."""
+        return self.index
+
+    def __repr__(self) -> str:
+        return f"Fragment({list(self.shape)} x {self.replicate_size} -> thread {self.thread}, index {', '.join(map(str, self.index))})"
 
     def _grid(self) -> tuple[list[np.ndarray], np.ndarray]:
         *coords, rep = np.indices((*self.shape, self.replicate_size), dtype=np.int64)

@@ -16,6 +16,7 @@ import numpy as np
 
 from .algebra import LayoutError, StridedLayout, ravel, unravel
 from .recognise import recognise, recognise_bits
+from .symbol import coordinates
 
 
 def _extent(value: Any) -> Any:
@@ -89,6 +90,30 @@ class Layout:
     def get_output_shape(self) -> tuple[int, ...]:
         """Extents of the physical coordinates: one more than the largest value of each."""
         return tuple(int(m) + 1 for m in self.table.reshape(-1, self.table.shape[-1]).max(axis=0))
+
+    def get_forward_vars(self) -> list[Any]:
+        """Names of the logical coordinates, for `get_forward_index`."""
+        return coordinates(len(self.shape))
+
+    def get_forward_index(self) -> list[Any]:
+        """The physical coordinates as formulas of `get_forward_vars()`."""
+        return list(self.map_forward_index(self.get_forward_vars()))
+
+    @property
+    def index(self) -> list[Any]:
+        """The physical coordinates as formulas of `get_forward_vars()`."""
+        return self.get_forward_index()
+
+    def get_linearized_forward_index(self) -> Any:
+        """The physical offset, row-major in `get_output_shape()`, as one formula."""
+        return ravel(self.get_forward_index(), self.get_output_shape())
+
+    def __repr__(self) -> str:
+        try:
+            places = ", ".join(map(str, self.get_forward_index()))
+        except LayoutError:
+            places = "by table"
+        return f"Layout({list(self.shape)} -> {places})"
 
     def offsets(self) -> np.ndarray:
         """Flat row-major offset of every element: int64 array of the layout's shape."""
