@@ -151,11 +151,12 @@ def alloc_var(dtype: Any, *args: Any, scope: str | None = None, init: Any = None
     what = "T.alloc_var"
     if len(args) > 2:
         raise TileTypeError(f"{what} takes at most 3 positional arguments (dtype, init, scope), got {1 + len(args)}")
-    if len(args) == 2 and not isinstance(args[1], str):
-        raise TileTypeError(f"{what}: the third argument is the scope, a string such as {VAR!r}; got {args[1]!r}")
-    lone_scope = len(args) == 1 and isinstance(args[0], str)
-    positional_init = None if not args or lone_scope else args[0]
-    positional_scope = args[0] if lone_scope else args[1] if len(args) == 2 else None
+    if len(args) == 2 and not isinstance(args[-1], str):
+        raise TileTypeError(f"{what}: the third argument is the scope, a string such as {VAR!r}; got {args[-1]!r}")
+    first, second = (*args, None, None)[:2]
+    lone_scope = len(args) == 1 and isinstance(first, str)
+    positional_init = None if lone_scope else first
+    positional_scope = first if lone_scope else second
     if positional_init is not None and init is not None:
         raise TileTypeError(f"{what}: two initial values, {positional_init!r} and init={init!r}")
     if positional_scope is not None and scope is not None:
