@@ -9,6 +9,7 @@ from .build import build, load, version
 from .effects import lower_effects
 from .gemm import GEMM
 from .grid import spread_grid
+from .prepare import prepare_threads
 from .reduce import REDUCE
 from .scalars import legalize_scalars
 
@@ -20,7 +21,7 @@ BACKEND = Backend(
     version=version,
     lowerings=(GEMM, REDUCE),
     slots={
-        "loops": (("block_threads", block_threads),),
+        "loops": (("prepare_threads", prepare_threads), ("block_threads", block_threads),),
         "last": (("lower_effects", lower_effects), ("legalize_scalars", legalize_scalars), ("spread_grid", spread_grid)),
     },
 )

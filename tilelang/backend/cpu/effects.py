@@ -89,9 +89,8 @@ class _Effects:
     def print(self, value: Call, node: Any, descend: Descend) -> Stmt:
         """One line for a value, one for each element of a region."""
         message = str(attr(value, "message", "") or "")
-        args = list(value.args)
-        place = [*self.coordinates(), *[cast(descend(a), "int32") for a in args[1:4]]]
-        place += [const(0, "int32")] * (6 - len(place))
+        args = list(value.args[:-3])
+        place = [*self.coordinates(), *[cast(descend(a), "int32") for a in value.args[-3:]]]
         if not args:
             return self.line(message, "", place, [], None)
         if not isinstance(args[0], TensorRegion):
