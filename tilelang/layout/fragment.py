@@ -191,6 +191,10 @@ class Fragment:
     def inverse(self) -> np.ndarray:
         """What each register holds: int64 array (threads, registers) of flat row-major elements, -1 where unused.
         Raises if two elements share a register."""
+        return self._held
+
+    @functools.cached_property
+    def _held(self) -> np.ndarray:
         threads, registers = self.table
         held = np.full((self.get_thread_size(), self.get_register_size()), -1, dtype=np.int64)
         elements = np.broadcast_to(np.arange(math.prod(self.shape)).reshape((*self.shape, 1)), threads.shape)
