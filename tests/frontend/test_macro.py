@@ -221,3 +221,31 @@ def test_same_program_when_traced_twice():
             Y[k] = scaled(X[k])
 
     assert ffi.structural_equal(T.prim_func(f), T.prim_func(f))
+
+
+class Emitter:
+    """Macros made and called by methods of a Python class, as code generators do."""
+
+    rows = 3
+
+    @T.macro
+    def method(self, X, k):
+        X[k] = self.rows
+
+    def fill(self, X, value):
+        @T.macro
+        def body(X):
+            for k in range(self.rows):
+                X[k] = value + k
+
+        return body(X)
+
+
+def test_macros_of_classes():
+    emitter = Emitter()
+
+    def f(X: In, Y: Out):
+        emitter.fill(Y, X[0])
+        emitter.method(Y, 4)
+
+    assert run(f)[:5] == [3.0, 4.0, 5.0, 0.0, 3.0]

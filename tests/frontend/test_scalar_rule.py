@@ -339,3 +339,50 @@ def test_branch_values_that_agree_stay_static():
     extents = []
     walk(f.body, {tirx.For: lambda s: extents.append(s.extent)})
     assert len(extents) == 1 and isinstance(extents[0], IntImm) and int(extents[0]) == 4
+
+
+def test_a_buffer_bound_under_a_condition_in_a_loop_is_refused():
+    def carried(X: In, Y: Out):
+        a = X
+        for i in range(N):
+            a[i] = 1.0
+            if X[i] > 0:
+                a = Y
+
+    def read_later(X: In, Y: Out):
+        a = X
+        for i in range(N):
+            if X[i] > 0:
+                a = Y
+        a[0] = 1.0
+
+    with pytest.raises(TileTypeError, match="'a' is bound to another object"):
+        T.prim_func(carried)
+    with pytest.raises((TileNameError, TileTypeError), match="'a'"):
+        T.prim_func(read_later)
+
+
+def test_python_values_outlive_a_kernel():
+    @T.prim_func
+    def f(X: In, Y: Out):
+        stages = np.int64(2)
+        with T.Kernel(1):
+            stages = 3
+            Y[0] = 0.0
+        for _ in T.serial(stages):
+            with T.Kernel(1):
+                Y[1] = X[0]
+
+    extents = []
+    walk(f.body, {tirx.For: lambda s: extents.append(int(s.extent))})
+    assert extents == [3]
+
+
+def test_numpy_scalars_become_variables():
+    def f(X: In, Y: Out):
+        s = np.float32(0.5)
+        for i in range(N):
+            s = s + X[i]
+        Y[0] = s
+
+    assert variables(T.prim_func(f)) == ["s"]

@@ -41,14 +41,17 @@ _STATIC = {True: Static(True), False: Static(False)}
 
 
 class Scope:
-    """What was known when a traced body was entered. kept: objects that names of the flow were bound to."""
+    """What was known when a traced body was entered. kept: objects that names of the flow were bound to; hidden: names
+    whose scalars a T.Parallel body may read, not carry; conditional: the body may not run."""
 
-    __slots__ = ("flow", "kept", "outer", "outer_reads")
+    __slots__ = ("conditional", "flow", "hidden", "kept", "outer", "outer_reads")
 
     def __init__(self, flow: Flow, env: dict[str, Any], outer: dict[str, Any], outer_reads: set[str]) -> None:
         self.flow = flow
         self.kept = {name: env[name] for name in flow.assigned if name in env}
         self.outer, self.outer_reads = outer, outer_reads
+        self.hidden: frozenset[str] = frozenset()
+        self.conditional = True
 
 
 class Control:
@@ -106,6 +109,7 @@ class Control:
             hidden = {n: self.env[n] for n in flow.carried if n in self.env and self.trace.is_scalar(self.env[n])}
             hidden = {n: v for n, v in hidden.items() if not self.trace.is_variable(v)}
             self.outer, self.outer_reads = {**self.outer, **hidden}, set(self.outer_reads)
+            scope.hidden = frozenset(hidden)
             for name in hidden:
                 del self.env[name]
         return scope, others
@@ -121,15 +125,18 @@ class Control:
             before = scope.kept.get(name, MISSING)
             if value is before:
                 continue
-            if value is MISSING:  # a scalar from outside of T.Parallel that the body did not assign
+            if value is MISSING and name in scope.hidden:  # a scalar from outside of T.Parallel that the body did not assign
                 env[name] = before
+                continue
+            if not scope.conditional and value is not MISSING and _is_python(value):
                 continue
             if name in others and name in flow.carried:
                 raise TileTypeError(
                     f"{name!r} is bound to another object in each iteration of a run-time loop", at=self.bound_at.get(name),
                     remedy="only scalars are carried from one iteration to the next; index one buffer with a stage number instead",
                 )  # fmt: skip
-            self.forget(name, "it was bound under run-time control flow")
+            if value is not MISSING or name not in self.gone:
+                self.forget(name, "it was bound under run-time control flow" if scope.conditional else "it was bound inside a kernel")
         self.outer, self.outer_reads = scope.outer, scope.outer_reads
 
     def forget(self, name: str, why: str) -> None:
@@ -240,6 +247,7 @@ class Control:
             manager.names, manager.unpacked = flow.targets, flow.unpacked
             others = self.promote(flow.survivors, k) if manager.conditional else frozenset()
             self.withs.append(self.enter_scope(flow, others))
+            self.withs[-1][0].conditional = manager.conditional
             if not manager.conditional:
                 self.depth -= 1  # a kernel's body always runs
             return manager
@@ -313,7 +321,8 @@ class Branch:
         """The value of a name after the branches met."""
         owner = self.owner
         yes, no = (end[name] for end in self.ends)
-        if yes is no or (is_static(yes) and is_static(no) and MISSING not in (yes, no) and type(yes) is type(no) and yes == no):
+        bound = yes is not MISSING and no is not MISSING
+        if yes is no or (bound and is_static(yes) and is_static(no) and type(yes) is type(no) and yes == no):
             if yes is not MISSING:
                 owner.env[name] = yes
             return
@@ -321,7 +330,7 @@ class Branch:
         if not scalars or name not in self.flow.survivors:
             why = (
                 "it was bound under a run-time condition"
-                if MISSING in (yes, no)
+                if not bound
                 else "the branches of a run-time condition bind it differently"
             )
             owner.forget(name, why)
@@ -340,5 +349,6 @@ def _common_type(a: Any, b: Any) -> str:
     return join(value_type(a), value_type(b))
 
 
-def is_device(value: Any) -> bool:
-    return isinstance(value, (Var, Expr))
+def _is_python(value: Any) -> bool:
+    """Is this a value of Python alone, which outlives the kernel that bound it?"""
+    return isinstance(value, (bool, int, float, str, type(None))) or callable(value)

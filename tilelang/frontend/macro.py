@@ -80,6 +80,23 @@ class Macro(Inlined):
     def __call__(self, *args: Any, **keywords: Any) -> Any:
         return self.inline(None, args, keywords)
 
+    def __get__(self, instance: Any, owner: type | None = None) -> Inlined:
+        """A macro of a class, looked up on an instance, gets the instance as its first argument."""
+        return self if instance is None else BoundMacro(self, instance)
+
+
+class BoundMacro(Inlined):
+    """A macro with its first argument."""
+
+    def __init__(self, macro: Macro, instance: Any) -> None:
+        self.macro, self.instance = macro, instance
+
+    def inline(self, caller: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        return self.macro.inline(caller, (self.instance, *args), keywords)
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        return self.inline(None, args, keywords)
+
 
 class InnerFunction(Inlined):
     """A function defined inside a kernel: its free names are those of the running activation around it."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from ..errors import InternalError
 from ..ir.builder import Builder, writing
 from ..ir.dialect import VAR
@@ -90,7 +92,7 @@ class Trace:
     # ---------------------------------------------------------------- the scalar rule
     def is_scalar(self, value: Any) -> bool:
         """May the scalar rule make a variable of it?"""
-        if isinstance(value, (bool, int, float)):
+        if isinstance(value, (bool, int, float, np.generic)):
             return True
         if type(value) is Var:
             return self.facts(value) is None and type_of(value) not in ("handle", "void")
@@ -126,11 +128,17 @@ class Trace:
 
 
 def value_type(value: Any) -> str:
-    return type_of(value) if isinstance(value, Expr) else literal_type(value)
+    return type_of(value) if isinstance(value, Expr) else literal_type(plain(value))
+
+
+def plain(value: Any) -> Any:
+    """NumPy's scalars as Python's."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def wider(have: str, value: Any) -> str:
     """The type a variable of type `have` needs to hold `value` with Python's meaning."""
+    value = plain(value)
     if isinstance(value, Expr):
         return join(have, type_of(value))
     if isinstance(value, bool) or have.startswith(("float", "bfloat")) or (isinstance(value, int) and representable(value, have)):
