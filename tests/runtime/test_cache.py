@@ -156,6 +156,24 @@ def test_what_decides_the_code_is_in_the_key(folder, monkeypatch):
     assert key() != base
 
 
+def test_positions_count_only_where_a_message_tells_them(folder):
+    def plain(path):
+        return doubled().with_attr("tl.source", path)
+
+    def asserting(path):
+        @T.prim_func
+        def main(A: T.Tensor((32,), "int32")):
+            with T.Kernel(1, threads=32):
+                for i in T.Parallel(32):
+                    T.device_assert(A[i] > 0, "positive")
+
+        return main.with_attr("tl.source", path)
+
+    cpu = Target("cpu")
+    assert cache.cache_key(plain("a:1"), cpu, {}) == cache.cache_key(plain("b:2"), cpu, {})
+    assert cache.cache_key(asserting("a:1"), cpu, {}) != cache.cache_key(asserting("b:2"), cpu, {})
+
+
 def test_disabled(folder):
     root, counted = folder
     with knobs.scoped(disable_cache=True):

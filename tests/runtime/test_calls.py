@@ -146,6 +146,23 @@ def test_accepted_arguments(name):
         np.testing.assert_array_equal(c[0], a[0] + int(s))
 
 
+def test_arrays_that_need_different_help():
+    """A small-float array (passed by a view on the fast way) together with a read-only one."""
+    kernel = make("bfloat16")
+    a, c = np.ones((4, 16), ml_dtypes.bfloat16), np.zeros((4, 16), ml_dtypes.bfloat16)
+    for value in (a, readonly(a.copy()), torch.ones(4, 16, dtype=torch.bfloat16)):
+        for _ in range(2):
+            c[:] = 0
+            kernel(value, c, 1)
+            assert (c[0] == 1).all()
+    for wrong, error in ((a[:, ::-1], TileValueError), (a[:3], TileValueError), (a.astype(np.float16), TileTypeError)):
+        with pytest.raises(error, match=r"[AC]: expected"):
+            kernel(wrong, c, 1)
+    with pytest.raises(TileValueError, match="read-only"):
+        kernel(a, readonly(c.copy()), 1)
+    kernel(a[:0], c[:0], 1)
+
+
 def test_misaligned_output():
     a, c = arrays()
     out = misaligned(c)

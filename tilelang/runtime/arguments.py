@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import TileNotSupportedError, TileTypeError, TileValueError
-from ..ir.dtype_table import info
+from ..ir.dtype_table import info, numpy_type
 from .arrays import (
     NUMPY_OWN,
     ArrayInfo,
@@ -36,12 +36,12 @@ from .signature import POINTER, SCALAR, TENSOR, Dim, Param, Signature, evaluate,
 
 @dataclass
 class Prepared:
-    """values: one for each parameter, ready for the compiled function. outputs: those to return. changed: does any value
-    differ from what the caller passed?"""
+    """values: one for each parameter, ready for the compiled function. outputs: those to return. helped: positions of
+    parameters that could not be passed as they are."""
 
     values: list[Any]
     outputs: list[Any]
-    changed: bool
+    helped: frozenset[int]
 
 
 class Binder:
@@ -118,8 +118,8 @@ def prepare(signature: Signature, args: Sequence[Any], device: str = "cpu") -> P
             shape = tuple(_or_one(d, binder) for d in param.shape)
             values[k] = placeholder(param.dtype, shape, tuple(_or_one(d, binder) for d in param.strides) if param.strides else None)
     given = dict(zip(positions, args, strict=True))
-    changed = any(values[k] is not given[k] for k in positions) or any(isinstance(v, View) for v in values)
-    return Prepared(values, [arrays[k].keep for k in signature.out_idx], changed)
+    helped = {k for k in positions if values[k] is not given[k]} | {k for k in signature.out_idx if isinstance(values[k], View)}
+    return Prepared(values, [arrays[k].keep for k in signature.out_idx], frozenset(helped))
 
 
 # ---------------------------------------------------------------- tensors
@@ -283,10 +283,12 @@ def address(param: Param, value: Any, device: str) -> Any:
 @dataclass(frozen=True)
 class Quick:
     """How to call the compiled function directly. checks: (position, predicate) pairs that must hold. outputs: (position,
-    maker) pairs in ascending order, each maker giving a fresh array from the caller's arguments."""
+    maker) pairs in ascending order, each maker giving a fresh array from the caller's arguments. views: (position, maker)
+    pairs for arrays that NumPy does not export; a maker gives None for an array that needs `prepare`."""
 
     checks: tuple[tuple[int, Callable[[Any], bool]], ...]
     outputs: tuple[tuple[int, Callable[[Sequence[Any]], Any]], ...]
+    views: tuple[tuple[int, Callable[[Any], View | None]], ...] = ()
 
 
 def quick_call(signature: Signature, args: Sequence[Any]) -> Quick | None:
@@ -294,6 +296,7 @@ def quick_call(signature: Signature, args: Sequence[Any]) -> Quick | None:
     out, the compiled function refuses itself."""
     torch = torch_module()
     checks: list[tuple[int, Callable[[Any], bool]]] = []
+    views: list[tuple[int, Callable[[Any], View | None]]] = []
     for position, (k, value) in enumerate(zip(signature.inputs, args, strict=True)):
         param, kind = signature.params[k], type(value)
         if param.kind == TENSOR:
@@ -301,8 +304,10 @@ def quick_call(signature: Signature, args: Sequence[Any]) -> Quick | None:
                 return None  # elements may share memory
             if torch is not None and kind in (torch.Tensor, torch.nn.Parameter):
                 checks.append((position, _torch_writable if param.written else _torch_plain))
-            elif kind is not np.ndarray or param.dtype not in NUMPY_OWN:
+            elif kind is not np.ndarray or info(param.dtype).bits < 8:
                 return None
+            elif param.dtype not in NUMPY_OWN:
+                views.append((position, _viewer(param)))
         elif param.kind == POINTER:
             return None
         elif info(param.dtype).kind == "float":
@@ -316,7 +321,19 @@ def quick_call(signature: Signature, args: Sequence[Any]) -> Quick | None:
     makers = [(k, _maker(signature, signature.params[k], like)) for k in sorted(signature.out_idx)]
     if any(make is None for _, make in makers):
         return None
-    return Quick(tuple(checks), tuple((k, make) for k, make in makers if make is not None))
+    return Quick(tuple(checks), tuple((k, make) for k, make in makers if make is not None), tuple(views))
+
+
+def _viewer(param: Param) -> Callable[[Any], View | None]:
+    dtype, written = np.dtype(numpy_type(param.dtype)), param.written
+
+    def view(array: Any) -> View | None:
+        flags = array.flags
+        if array.dtype != dtype or not flags.c_contiguous or not array.size or (written and not flags.writeable):
+            return None
+        return View(array.ctypes.data, param.dtype, array.shape, compact_strides(array.shape), array)
+
+    return view
 
 
 def _fits(param: Param) -> Callable[[Any], bool]:

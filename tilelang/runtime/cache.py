@@ -22,6 +22,7 @@ from typing import Any
 
 from ..backend.base import Artifact
 from ..compiler.compile import backend_for, compile_program, context, load_artifact
+from ..ir.text import canonical_text
 from ..ir.tvm_api import PrimFunc
 from ..knobs import knobs
 from ..target.target import Target
@@ -47,8 +48,11 @@ def compiler_fingerprint() -> str:
 
 def cache_key(func: PrimFunc, target: Target, config: Mapping[str, Any]) -> str:
     """Name of the entry, 40 hex digits."""
+    text = canonical_text(func)
+    # Positions do not count, except that a failing assertion tells its own.
+    where = str(func.attrs["tl.source"]) if "assert" in text and "tl.source" in func.attrs else ""
     parts = (
-        func.script(), str(target), backend_for(target).version(context(target, config)),
+        text, where, str(target), backend_for(target).version(context(target, config)),
         json.dumps(dict(config), sort_keys=True, default=repr), json.dumps(knobs.codegen_key()), compiler_fingerprint(),
     )  # fmt: skip
     digest = hashlib.blake2b(digest_size=20)

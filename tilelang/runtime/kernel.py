@@ -7,7 +7,7 @@ outputs named by `out_idx`, runs, returns them; tells its source; can be timed a
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,32 +78,38 @@ class JITKernel:
         for position, holds in quick.checks:
             if not holds(args[position]):
                 return self._call_checked(args)
-        if quick.outputs:
-            return self._call_returning(quick, args)
+        if quick.outputs or quick.views:
+            return self._call_adapted(quick, args)
         try:
             self._entry(*args)
         except Exception as error:
             return self._retry(args, error)
         return None
 
-    def _call_returning(self, quick: Quick, args: Sequence[Any]) -> Any:
+    def _call_adapted(self, quick: Quick, args: Sequence[Any]) -> Any:
+        """A direct call with outputs to allocate, or arrays to pass through views."""
         values = list(args)
         try:
+            for position, make in quick.views:
+                values[position] = make(args[position])
+                if values[position] is None:
+                    return self._call_checked(args)
             for position, make in quick.outputs:
                 values.insert(position, make(args))
             self._entry(*values)
         except Exception as error:
-            return self._retry(args, error)
+            return self._retry(args, error, {self.signature.inputs[k] for k, _ in quick.views})
         return _returned([values[k] for k in self.signature.out_idx])
 
-    def _retry(self, args: Sequence[Any], refusal: Exception) -> Any:
+    def _retry(self, args: Sequence[Any], refusal: Exception, viewed: Collection[int] = ()) -> Any:
         """The direct call raised `refusal`: say what is wrong with the arguments; pass those that need help (read-only or
-        empty arrays), which the compiled function refused before it ran; else the program's own error goes on."""
+        empty arrays), which the compiled function refused before it ran; else the program's own error goes on. viewed: positions of
+        parameters that had been helped already."""
         try:
             prepared = prepare(self.signature, args, self._device)
         except TileError as error:
             raise error from None
-        if not prepared.changed:
+        if not prepared.helped.difference(viewed):
             raise refusal
         self._entry(*prepared.values)
         return _returned(prepared.outputs)
