@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...ir.dialect import op_name
 from ...ir.tvm_api import Expr, FloatImm, Var, const, tirx
 
 
 def reinterpret(value: Expr, dtype: str) -> Expr:
-    """The same bits as another type of the same size."""
+    """The same bits as another type of the same size; there and back again is the value itself."""
     if str(value.ty.dtype) == dtype:
         return value
+    if op_name(value) == "tirx.reinterpret" and str(value.args[0].ty.dtype) == dtype:
+        return value.args[0]
     return tirx.call_intrin(dtype, "tirx.reinterpret", value)
 
 

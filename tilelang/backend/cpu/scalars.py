@@ -20,6 +20,7 @@ from . import math
 from .expressions import bits_of, cast, f32, float_of, named, reinterpret
 from .names import hoist_names
 from .small_floats import decode, encode, is_small_float
+from .storage import widen_storage
 
 HALF = ("float16", "bfloat16")
 FLOAT_OPS = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
@@ -38,6 +39,7 @@ def legalize_scalars(func: PrimFunc, ctx: PassContext) -> PrimFunc:
         tirx.Select: _select,
         Call: _call,
     }
+    func = widen_storage(func)
     return func.with_body(hoist_names(rewrite(func.body, rules)))
 
 
@@ -52,8 +54,6 @@ def is_float(dtype: str) -> bool:
 
 def _bits(value: Expr) -> Expr:
     """uint8 pattern of a small float."""
-    if isinstance(value, Call) and op_name(value) == "tirx.reinterpret" and dtype_of(value.args[0]) == "uint8":
-        return value.args[0]
     return reinterpret(value, "uint8")
 
 
@@ -218,6 +218,8 @@ def _call(node: Any, descend: Descend) -> Expr:
     if function == "if_then_else" and is_small_float(dtype_of(node)):
         a, b = (_bits(descend(v)) for v in node.args[1:])
         return reinterpret(tirx.if_then_else(descend(node.args[0]), a, b), dtype_of(node))
+    if function == "reinterpret":
+        return reinterpret(descend(node.args[0]), dtype_of(node))
     if name == "tl.math":
         function = str(attr(node, "name"))
     elif function not in math.POLYNOMIAL and function not in math.LIBRARY and function not in ARITHMETIC:
