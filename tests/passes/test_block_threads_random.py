@@ -9,7 +9,20 @@ import pytest
 
 from tilelang.ir.dialect import make_call
 from tilelang.ir.tvm_api import (
-    AllocBuffer, Bind, Evaluate, For, ForKind, IfThenElse, Var, While, const, decl_buffer, load, seq, store, tirx,
+    AllocBuffer,
+    Bind,
+    Evaluate,
+    For,
+    ForKind,
+    IfThenElse,
+    Var,
+    While,
+    const,
+    decl_buffer,
+    load,
+    seq,
+    store,
+    tirx,
 )  # fmt: skip
 from tilelang.passes.block_threads import block_threads
 from tilelang.passes.guard_bounds import guard_bounds
@@ -27,7 +40,8 @@ class Program:
         self.rng = np.random.default_rng(seed)
         self.threads = int(self.rng.choice([1, 5, 32, 40, 64]))
         self.counter = 0
-        self.body = self.block(3, False, False)
+        shared = [("shared", name, self.expr(), int(self.rng.integers(self.threads))) for name in NAMES[:2]]
+        self.body = [*self.block(3, False, False), *shared]
 
     def pick(self, *choices):
         return choices[self.rng.integers(len(choices))]

@@ -5,7 +5,21 @@ import pytest
 from tilelang.errors import Location, TileIndexError, TileNameError, TileNotSupportedError, TileSyntaxError, TileValueError
 from tilelang.ir.dialect import make_call
 from tilelang.ir.tvm_api import (
-    AllocBuffer, Evaluate, FloatImm, For, ForKind, IfThenElse, IntImm, Var, const, decl_buffer, load, make_span, region, store, tirx,
+    AllocBuffer,
+    Evaluate,
+    FloatImm,
+    For,
+    ForKind,
+    IfThenElse,
+    IntImm,
+    Var,
+    const,
+    decl_buffer,
+    load,
+    make_span,
+    region,
+    store,
+    tirx,
 )  # fmt: skip
 from tilelang.passes.check_program import check_program, deeper_than
 
