@@ -125,7 +125,8 @@ def test_private_elements_stay_in_one_loop_over_threads():
 
 
 def shfl(value, by, mode, width=32):
-    return make_call("tl.shfl", [value, i32(by) if isinstance(by, int) else by, i32(width), const(0xFFFFFFFF, "uint32")], "int32", mode=mode)
+    by = i32(by) if isinstance(by, int) else by
+    return make_call("tl.shfl", [value, by, i32(width), const(0xFFFFFFFF, "uint32")], "int32", mode=mode)
 
 
 @pytest.mark.parametrize("mode", ["idx", "up", "down", "xor"])
@@ -184,9 +185,11 @@ def test_votes(kind, n):
 @pytest.mark.parametrize("kind", ["sum", "max", "min", "bitand", "bitor", "bitxor"])
 def test_warp_reduce(kind):
     X, Y = decl_buffer((70,), "int32", "X"), decl_buffer((70,), "int32", "Y")
-    func = kernel([X, Y], lambda b, t: [store(Y, make_call("tl.warp_reduce", [load(X, [t[0]])], "int32", kind=kind), [t[0]])], threads=(70,))
+    reduced = lambda t: make_call("tl.warp_reduce", [load(X, [t])], "int32", kind=kind)  # noqa: E731
+    func = kernel([X, Y], lambda b, t: [store(Y, reduced(t[0]), [t[0]])], threads=(70,))
     x = np.random.default_rng(3).integers(-100, 100, 70).astype(np.int32)
-    fn = {"sum": np.add, "max": np.maximum, "min": np.minimum, "bitand": np.bitwise_and, "bitor": np.bitwise_or, "bitxor": np.bitwise_xor}[kind]
+    fn = {"sum": np.add, "max": np.maximum, "min": np.minimum,
+          "bitand": np.bitwise_and, "bitor": np.bitwise_or, "bitxor": np.bitwise_xor}[kind]  # fmt: skip
     want = np.concatenate([np.full(len(w), fn.reduce(w)) for w in (x[:32], x[32:64], x[64:])])
     np.testing.assert_array_equal(execute(func, x, np.zeros(70, np.int32))[1], want)
 
@@ -268,7 +271,8 @@ def collective(body):
 
 def test_uniform_variable_around_collectives_stays_single():
     """carry += s[3] between tiles, read inside T.Parallel."""
-    Y, S, carry = decl_buffer((3, 4), "int32", "Y"), decl_buffer((4,), "int32", "S", "shared"), decl_buffer((1,), "int32", "carry", "local.var")
+    Y, S = decl_buffer((3, 4), "int32", "Y"), decl_buffer((4,), "int32", "S", "shared")
+    carry = decl_buffer((1,), "int32", "carry", "local.var")
 
     def body(blocks, t):
         k, i, j = (Var(n, "int32") for n in "kij")

@@ -50,7 +50,8 @@ class Program:
         kind = self.pick("tx", "var", "var", "x", "const", "op", "op") if depth else self.pick("tx", "var", "x", "const")
         if kind == "op":
             return ("op", self.pick("+", "*", "^", "&"), self.expr(depth - 1), self.expr(depth - 1))
-        return {"tx": ("tx",), "var": ("var", self.pick(*NAMES)), "x": ("x", int(self.rng.integers(4))), "const": ("const", int(self.rng.integers(9)))}[kind]
+        number = int(self.rng.integers(4))
+        return {"tx": ("tx",), "var": ("var", self.pick(*NAMES)), "x": ("x", number), "const": ("const", number * 2)}[kind]
 
     def uniform(self):
         return ("const", int(self.rng.integers(4)))
@@ -59,7 +60,8 @@ class Program:
         return [self.stmt(depth, diverged, loop) for _ in range(self.rng.integers(1, 5))]
 
     def stmt(self, depth, diverged, loop):
-        kinds = ["set", "set", "shfl", "vote", "bind"] + (["shared", "shared", "sync"] if not diverged else []) + (["leave"] if loop else [])
+        kinds = ["set", "set", "shfl", "vote", "bind"] + (["leave"] if loop else [])
+        kinds += ["shared", "shared", "sync"] if not diverged else []
         kinds += ["if", "for", "uniform_for", "while"] if depth else []
         kind = self.pick(*kinds)
         name = self.pick(*NAMES)
@@ -101,7 +103,9 @@ class Lockstep:
         if kind == "op":
             a, b = self.value(e[2]), self.value(e[3])
             return {"+": a + b, "*": a * b, "^": a ^ b, "&": a & b}[e[1]] & MASK
-        return {"tx": lambda: self.tx, "var": lambda: self.vars[e[1]], "x": lambda: self.x[:, e[1]], "const": lambda: np.full(self.n, e[1])}[kind]()
+        if kind == "var":
+            return self.vars[e[1]]
+        return self.tx if kind == "tx" else self.x[:, e[1]] if kind == "x" else np.full(self.n, e[1])
 
     def put(self, name, value, active):
         self.vars[name] = np.where(active, value, self.vars[name])
@@ -205,7 +209,8 @@ class Emit:
             first, second = self.vars[s[1]], self.vars[s[2]]
             return [Bind(v, self.value(s[3])), self.set(first, self.value(s[4])), self.set(second, tirx.BitwiseXor(v, load(first, [0])))]
         if kind == "shfl":
-            call = make_call("tl.shfl", [self.value(s[3]), const(s[4], "int32"), const(32, "int32"), const(-1, "uint32")], "int32", mode=s[2])
+            operands = [self.value(s[3]), const(s[4], "int32"), const(32, "int32"), const(-1, "uint32")]
+            call = make_call("tl.shfl", operands, "int32", mode=s[2])
             return [self.set(self.vars[s[1]], call)]
         if kind == "vote":
             odd = tirx.EQ(tirx.FloorMod(self.value(s[2]), const(2, "int32")), const(1, "int32"))

@@ -139,7 +139,9 @@ def gather(dtype="int32", scale=1, offset=0):
     return kernel([I, A, C], body)
 
 
-@pytest.mark.parametrize(("dtype", "scale", "offset"), [("int32", 1, 0), ("int32", 64, 3), ("int32", 1 << 20, 1), ("int64", 1, 0), ("int8", 1, 0)])
+@pytest.mark.parametrize(
+    ("dtype", "scale", "offset"), [("int32", 1, 0), ("int32", 64, 3), ("int32", 1 << 20, 1), ("int64", 1, 0), ("int8", 1, 0)]
+)
 def test_indices_from_memory(dtype, scale, offset):
     info = np.iinfo(dtype)
     indices = np.array([0, 1, 63, 64, -1, info.min, info.max, info.max // 2 + 1], dtype)

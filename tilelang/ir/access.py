@@ -83,7 +83,11 @@ def _owner(data: Any) -> Var | None:
 def allocations(root: Any) -> dict[Var, AllocBuffer]:
     """All buffers allocated under `root`, in program order."""
     found: dict[Var, AllocBuffer] = {}
-    walk(root, {AllocBuffer: lambda stmt: found.setdefault(stmt.buffer, stmt)})
+
+    def note(stmt: AllocBuffer) -> None:
+        found.setdefault(stmt.buffer, stmt)
+
+    walk(root, {AllocBuffer: note})
     return found
 
 

@@ -6,6 +6,7 @@ rounds them and hides the sign of zero). Names count: two programs that differ o
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import Any
 
@@ -39,7 +40,7 @@ def canonical_text(func: PrimFunc) -> str:
 
 def float_text(value: float) -> str:
     """All 64 bits of a float; one spelling for NaN."""
-    return "nan" if value != value else struct.pack(">d", value).hex()
+    return "nan" if math.isnan(value) else struct.pack(">d", value).hex()
 
 
 def _inner_floats(value: Any, out: list[str]) -> None:

@@ -39,7 +39,6 @@ from ..ir.tvm_api import (
     Span,
     Stmt,
     TensorLoad,
-    TensorRegion,
     Var,
     While,
     const,
@@ -48,13 +47,13 @@ from ..ir.tvm_api import (
     load,
     location_of,
     location_of_span,
-    region,
     seq,
     store,
     tirx,
 )  # fmt: skip
 from .thread_conflicts import Conflicts
 from .thread_loops import ThreadSpace
+from .thread_memory import indexing, needed, without_unread
 from .uniformity import LEAVE, Uniformity, has_threads, is_allreduce, is_barrier, is_collective, is_warp_call, loads_memory, statements
 from .warp_ops import WarpOps
 
@@ -425,7 +424,7 @@ class _Block:
             return seq([]) if buffer in once else self.expanded_declaration(buffer, stmt)
 
         body = rewrite(body, {AttrStmt: attribute})
-        return _without_unread(seq([*(AllocBuffer(a, None, self.kernel.span) for a in self.arrays), body]), set(self.saved.values()))
+        return without_unread(seq([*(AllocBuffer(a, None, self.kernel.span) for a in self.arrays), body]), set(self.saved.values()))
 
     def expanded_declaration(self, buffer: Var, stmt: Stmt) -> Stmt:
         if isinstance(stmt, AllocBuffer):
@@ -462,7 +461,7 @@ class _Block:
         stmts, prefix = self.with_bindings(list(stmts), linear)
         body = seq([*prefix, *stmts])
         table = {b: self.copy_of(b) for b in self.declared if b not in own and uses(body, b)}
-        body = rewrite(body, _indexing(table, linear)) if table else body
+        body = rewrite(body, indexing(table, linear)) if table else body
         return substitute(body, self.space.indices_of(linear)) if linear is not self.space.linear else body
 
     def with_bindings(self, stmts: list[Stmt], linear: Expr) -> tuple[list[Stmt], list[Stmt]]:
@@ -471,8 +470,8 @@ class _Block:
         prefix: list[Stmt] = []
         renamed: dict[Var, Expr] = {}
         order = [v for v in (*self.recomputed, *self.saved) if not any(v.same_as(b) for b in bound)]
-        needed = _needed(order, stmts, self.recomputed)
-        for var in [v for v in (*self.saved, *self.recomputed) if v in needed]:
+        wanted = needed(order, stmts, self.recomputed)
+        for var in [v for v in (*self.saved, *self.recomputed) if v in wanted]:
             fresh = Var(var.name, var.ty)
             value = load(self.saved[var], [linear]) if var in self.saved else substitute(self.recomputed[var], renamed)
             prefix.append(Bind(fresh, value))
@@ -483,61 +482,3 @@ class _Block:
             if isinstance(stmt, Bind) and stmt.var in self.saved:
                 out.append(store(self.saved[stmt.var], stmt.var, [linear]))
         return out, prefix
-
-
-def _needed(order: Sequence[Var], stmts: Sequence[Stmt], recomputed: dict[Var, Expr]) -> set[Var]:
-    """Those bindings of `order` that the statements use, directly or through a recomputed one."""
-    known = set(order)
-    needed: set[Var] = set()
-    work: list[Any] = list(stmts)
-    while work:
-        found: list[Var] = []
-        walk(work.pop(), {Var: found.append})
-        for var in found:
-            if var in known and var not in needed:
-                needed.add(var)
-                if var in recomputed:
-                    work.append(recomputed[var])
-    return needed
-
-
-def _indexing(table: dict[Var, Var], linear: Expr) -> dict[Any, Any]:
-    """Rewrite rules that put the thread index in front of the indices of private memory."""
-
-    def on_load(node: TensorLoad, descend: Any) -> Expr:
-        if node.source not in table:
-            return descend.children(node)
-        return load(table[node.source], [linear, *(descend(i) for i in node.indices)], node.span)
-
-    def on_store(node: BufferStore, descend: Any) -> Stmt:
-        if node.buffer not in table:
-            return descend.children(node)
-        return store(table[node.buffer], descend(node.value), [linear, *(descend(i) for i in node.indices)], node.span)
-
-    def on_region(node: TensorRegion, descend: Any) -> Expr:
-        if node.source not in table:
-            return descend.children(node)
-        mins, extents = [descend(r.min) for r in node.region], [descend(r.extent) for r in node.region]
-        return region(table[node.source], [linear, *mins], [const(1, dtype_of(linear)), *extents])
-
-    def on_call(node: Call, descend: Any) -> Expr:
-        if op_name(node) == "tirx.buffer_data" and node.args[0] in table:  # the address of this thread's first element
-            copy = table[node.args[0]]
-            return tirx.address_of(load(copy, [linear, *(const(0, "int32") for _ in copy.ty.shape[1:])]))
-        return descend.children(node)
-
-    return {TensorLoad: on_load, BufferStore: on_store, TensorRegion: on_region, Call: on_call}
-
-
-def _without_unread(body: Stmt, arrays: set[Var]) -> Stmt:
-    """Drop arrays that were kept for later runs and are never read."""
-    read: set[Var] = set()
-    walk(body, {TensorLoad: lambda node: read.add(node.source) if node.source in arrays else None})
-    unread = arrays - read
-    if not unread:
-        return body
-
-    def drop(node: Any, descend: Any) -> Stmt:
-        return seq([]) if node.buffer in unread else descend.children(node)
-
-    return rewrite(body, {(AllocBuffer, BufferStore): drop})

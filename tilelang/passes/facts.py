@@ -107,7 +107,7 @@ class Facts:
         self._unknown.add(var)
         low, high = self.bounds(value)
         limits = type_range(dtype_of(var))
-        if limits is not None and (low > limits[0] or high < limits[1]) and high - low < _LIMIT:
+        if limits is not None and (low > limits[0] or high < limits[1]) and high - low < min(_LIMIT, limits[1]):  # the extent fits
             dtype = dtype_of(var)
             self.analyzer.bind(var, Range.from_min_extent(const(low, dtype), const(high - low + 1, dtype)), allow_override=True)
 
