@@ -7,6 +7,9 @@ TVM's own pipeline is not used: its software pipeliner, buffer compaction and fl
 from __future__ import annotations
 
 import functools
+import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ from .runtime import register_callbacks
 from .threads import start_threads
 
 _T = tirx.transform
+TEXT, NAME, OBJECT = "kernel.ll", "entry.txt", "kernel.so"  # files of a saved artifact
 
 
 def host_target(ctx: PassContext) -> Any:
@@ -67,27 +71,43 @@ def build(func: PrimFunc, ctx: PassContext) -> Artifact:
     return _artifact(library, name, ctx, seconds)
 
 
-def _artifact(library: Any, name: str, ctx: PassContext, seconds: dict[str, float]) -> Artifact:
+def _artifact(library: Any, name: str, ctx: PassContext, seconds: dict[str, float], source: str | None = None) -> Artifact:
     start = time.perf_counter()
     start_threads()
     register_callbacks()
     entry = library[name]
     seconds["jit"] = time.perf_counter() - start
-    source = str(library.inspect_source("ll"))
+    text = str(library.inspect_source("ll")) if source is None else source
 
     def save(folder: Any) -> None:
-        Path(folder, "kernel.ll").write_text(source)
-        Path(folder, "entry.txt").write_text(name)
+        Path(folder, TEXT).write_text(text, encoding="utf-8")
+        Path(folder, NAME).write_text(name, encoding="utf-8")
+        _link(library, Path(folder, OBJECT))
 
-    return Artifact(entry=entry, source=source, notes=tuple(ctx.notes), seconds=seconds, save=save)
+    return Artifact(entry=entry, source=text, notes=tuple(ctx.notes), seconds=seconds, save=save)
+
+
+def _link(library: Any, target: Path) -> None:
+    """Machine code as a shared object, which loads at once; without a linker on the machine, the LLVM text has to do."""
+    linker = shutil.which("ld") if sys.platform.startswith("linux") else None
+    if linker is None:
+        return
+    machine_code = target.with_suffix(".o")
+    library.write_to_file(str(machine_code), "o")
+    done = subprocess.run([linker, "-shared", "-o", str(target), str(machine_code)], capture_output=True, check=False)
+    machine_code.unlink()
+    if done.returncode != 0:
+        target.unlink(missing_ok=True)
 
 
 def load(folder: Any, ctx: PassContext) -> Artifact:
     """The artifact that `save` wrote into `folder`."""
-    name = Path(folder, "entry.txt").read_text()
+    name = Path(folder, NAME).read_text(encoding="utf-8")
+    text = Path(folder, TEXT).read_text(encoding="utf-8")
     start = time.perf_counter()
-    library = tvm.runtime.load_module(str(Path(folder, "kernel.ll")))
-    return _artifact(library, name, ctx, {"load": time.perf_counter() - start})
+    compiled = Path(folder, OBJECT)
+    library = tvm.runtime.load_module(str(compiled if compiled.exists() else Path(folder, TEXT)))
+    return _artifact(library, name, ctx, {"load": time.perf_counter() - start}, text)
 
 
 def version(ctx: PassContext) -> str:
