@@ -26,6 +26,7 @@ from tilelang.ir.tvm_api import (
     store,
     tirx,
 )  # fmt: skip
+from tilelang.ir.verify import LOOPS, verify
 from tilelang.passes.guard_bounds import guard_bounds
 from tilelang.target.target import Target
 
@@ -235,3 +236,26 @@ def test_gpu_guards_global_memory_only_and_the_switch_turns_it_off():
         assert guards(guard_bounds(kernel([A], body), CUDA)) == 1
         assert guards(guard_bounds(kernel([A], body), PassContext(Target("cpu"), off))) == 1
         assert guards(guard_bounds(kernel([A], body), PassContext(Target("cuda"), off))) == 0
+
+
+def ragged_nest():
+    C = decl_buffer((10, 4, 3), "float32", "C")
+
+    def body(blocks, threads):
+        i, j, k = (Var(n, "int32") for n in "ijk")
+        inner = store(C, FloatImm("float32", 2), [blocks[0] * 8 + i, j, k])
+        inner = For(j, 0, 4, ForKind.PARALLEL, For(k, 0, 3, ForKind.PARALLEL, inner))
+        return [For(i, 0, 8, ForKind.PARALLEL, inner, annotations={"tl.parallel": 3})]
+
+    return kernel([C], body, blocks=(2,))
+
+
+def test_a_split_nest_announces_its_parts_and_a_gpu_keeps_it_whole():
+    for target, announced in ((CPU, [1, 2, None]), (CUDA, [3, None, None])):
+        out = guard_bounds(ragged_nest(), target)
+        verify(out, LOOPS, "guard_bounds")
+        found = []
+        walk(out.body, {For: lambda n: found.append(dict(n.annotations or {}).get("tl.parallel"))})  # noqa: B023
+        assert [None if a is None else int(a) for a in found] == announced
+    (c,) = run(guard_bounds(ragged_nest(), CPU), np.zeros((10, 4, 3), np.float32))
+    np.testing.assert_array_equal(c, np.full((10, 4, 3), 2))

@@ -15,7 +15,7 @@ from typing import Any
 from ..errors import OutOfBoundsWarning, warn
 from ..ir.access import view_roots, writes_of
 from ..ir.context import PassContext
-from ..ir.dialect import ATTR_THREAD_EXTENT, GLOBAL, IF_THEN_ELSE, op_info, op_name
+from ..ir.dialect import ANNOTATION_PARALLEL, ATTR_THREAD_EXTENT, GLOBAL, IF_THEN_ELSE, op_info, op_name
 from ..ir.kernel import match_kernel, rebuild_body
 from ..ir.rewrite import Descend, rewrite, uses, walk
 from ..ir.tvm_api import (
@@ -28,6 +28,7 @@ from ..ir.tvm_api import (
     Evaluate,
     Expr,
     For,
+    ForKind,
     IfThenElse,
     IntImm,
     PrimFunc,
@@ -93,6 +94,7 @@ class _Guard:
         self.padding: Mapping[Var, Any] = {}
         self.span: Span | None = None
         self.warned: set[Any] = set()
+        self.split: list[Var] = []  # loops of the T.Parallel nest being left, inside which a condition now stands
         self.depth = 0  # conditions around this point
         self.padded: Conditions | None = None  # inside the right side of a store into a padded buffer
         self.rules = {TensorLoad: self.load, Call: self.call}
@@ -112,9 +114,16 @@ class _Guard:
         low, extent = self.expr(node.min), self.expr(node.extent)
         self.facts.bind_range(node.loop_var, low, extent)
         body, conditions = self.stmt(node.body)
-        stay = [c for c in conditions if holds_load(c) or uses(c, node.loop_var)]
+        whole = not self.all_scopes and node.kind == ForKind.PARALLEL  # on a GPU the loops of a T.Parallel nest stay together
+        stay = [c for c in conditions if whole or holds_load(c) or uses(c, node.loop_var)]
         leave = [c for c in conditions if not any(c is s for s in stay)]
+        if stay and not whole and isinstance(body, For) and body.kind == ForKind.PARALLEL:
+            self.split.append(node.loop_var)
+            body = _with_nest(body, _depth(body))
         body = _conditional(body, stay)
+        if node.annotations and ANNOTATION_PARALLEL in node.annotations and self.split:
+            self.split.clear()
+            node = _with_nest(node, 1 + _depth(body))
         if not (body.same_as(node.body) and low.same_as(node.min) and extent.same_as(node.extent)):
             node = For(node.loop_var, low, extent, node.kind, body, node.thread_binding, node.annotations, node.step, node.span)
         return node, leave
@@ -321,6 +330,20 @@ class _Guard:
                 what = f"index {index} of dimension {k} is always outside {buffer.name}, whose extent there is {bound}"
                 warn(f"{what}: a load gives the safe value, a store is dropped", OutOfBoundsWarning, at)
             return
+
+
+def _depth(stmt: Stmt) -> int:
+    """Loops of a T.Parallel nest that follow each other directly."""
+    depth = 0
+    while isinstance(stmt, For) and stmt.kind == ForKind.PARALLEL:
+        depth, stmt = depth + 1, stmt.body
+    return depth
+
+
+def _with_nest(node: For, depth: int) -> For:
+    """The loop as the outermost of a nest of `depth` loops."""
+    annotations = {**(node.annotations or {}), ANNOTATION_PARALLEL: depth}
+    return For(node.loop_var, node.min, node.extent, node.kind, node.body, node.thread_binding, annotations, node.step, node.span)
 
 
 def _has_conditions(body: Stmt) -> bool:
