@@ -12,7 +12,8 @@ import sys
 import time
 from collections.abc import Callable
 
-THREADS = os.environ.setdefault("TVM_NUM_THREADS", str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()))
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+THREADS = os.environ.setdefault("TVM_NUM_THREADS", str(CORES))
 for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):  # read when the libraries start
     os.environ[variable] = THREADS
 os.environ.pop("OPENBLAS_CORETYPE", None)
@@ -22,6 +23,8 @@ import torch  # noqa: E402
 
 import tilelang  # noqa: E402
 import tilelang.language as T  # noqa: E402
+from tilelang.compiler.compile import compile_program  # noqa: E402
+from tilelang.target.target import Target  # noqa: E402
 
 
 def gemm(size: int, dtype: str = "float32", block: tuple[int, int, int] = (256, 256, 128)):
@@ -222,9 +225,6 @@ def bench_attention() -> None:
 
 
 def bench_compile() -> None:
-    from tilelang.compiler.compile import compile_program
-    from tilelang.target.target import Target
-
     programs = {"softmax": softmax(256, 1024), "gemm": gemm(1024), "attention": attention(1, 8, 1024, 64, True)}
     limits = {"softmax": 0.1, "gemm": 0.3, "attention": 0.5}
     compile_program(softmax(64, 64), Target("cpu"))

@@ -18,8 +18,29 @@ from ...ir.dialect import ATTR_COLLECTIVE, ATTR_WS, BLOCK_SCOPES, THREAD_SCOPES,
 from ...ir.kernel import KernelRegion, map_kernels
 from ...ir.rewrite import Descend, rewrite
 from ...ir.tvm_api import (
-    AllocBuffer, AssertStmt, AttrStmt, Call, Evaluate, Expr, For, ForKind, IfThenElse, PrimFunc, Stmt, StringImm, TensorRegion, Var, const,
-    decl_buffer, dtype_of, load, location_of, seq, shape_of, store, tirx,
+    AllocBuffer,
+    AssertStmt,
+    AttrStmt,
+    Call,
+    Evaluate,
+    Expr,
+    For,
+    ForKind,
+    IfThenElse,
+    PrimFunc,
+    Stmt,
+    StringImm,
+    TensorRegion,
+    Var,
+    const,
+    decl_buffer,
+    dtype_of,
+    load,
+    location_of,
+    seq,
+    shape_of,
+    store,
+    tirx,
 )  # fmt: skip
 from .atomics import Update
 from .expressions import cast

@@ -14,7 +14,22 @@ from typing import Any
 from ...ir.dialect import GLOBAL, LOCAL, SHARED_DYN, THREAD_SCOPES
 from ...ir.expr import convert, if_then_else
 from ...ir.tvm_api import (
-    AllocBuffer, Call, Expr, For, ForKind, IntImm, Stmt, TensorRegion, Var, const, decl_buffer, dtype_of, load, seq, store, tirx,
+    AllocBuffer,
+    Call,
+    Expr,
+    For,
+    ForKind,
+    IntImm,
+    Stmt,
+    TensorRegion,
+    Var,
+    const,
+    decl_buffer,
+    dtype_of,
+    load,
+    seq,
+    store,
+    tirx,
 )  # fmt: skip
 from ...tileop.base import LowerContext, Lowering
 from ...tileop.loops import extents_of, may_overlap

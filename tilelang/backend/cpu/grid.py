@@ -14,7 +14,22 @@ from ...ir.context import PassContext
 from ...ir.dialect import GLOBAL
 from ...ir.kernel import KernelRegion, map_kernels
 from ...ir.rewrite import Descend, rewrite, substitute, walk
-from ...ir.tvm_api import AllocBuffer, DeclBuffer, Expr, For, ForKind, PrimFunc, Stmt, Var, const, decl_buffer, shape_of, tirx
+from ...ir.tvm_api import (
+    AllocBuffer,
+    DeclBuffer,
+    Expr,
+    For,
+    ForKind,
+    PrimFunc,
+    Stmt,
+    Var,
+    const,
+    decl_buffer,
+    dtype_of,
+    seq,
+    shape_of,
+    tirx,
+)
 from .loops import KEEP
 
 ALIGNMENT = 64  # bytes: one AVX-512 vector, one cache line
@@ -29,29 +44,35 @@ def spread_grid(func: PrimFunc, ctx: PassContext) -> PrimFunc:
 def _region_loops(region: KernelRegion) -> Stmt:
     """One loop over all blocks; x varies fastest."""
     body = rewrite(region.body, {For: _plain_loop})
-    body = substitute(body, {var: const(0, str(var.ty.dtype)) for var, _ in region.threads})
     blocks = [(var, extent) for var, extent in region.blocks if not (isinstance(extent, int) and extent == 1)]
-    body = substitute(body, {var: const(0, str(var.ty.dtype)) for var, extent in region.blocks if isinstance(extent, int) and extent == 1})
+    varying = [var for var, _ in blocks]
+    fixed = [var for var, _ in (*region.threads, *region.blocks) if var not in varying]
+    body = substitute(body, {var: const(0, dtype_of(var)) for var in fixed})
     if not blocks:
         # A loop of one iteration: it is the scope of the block's allocations.
         return For(Var("block", "int32"), 0, 1, ForKind.SERIAL, body, span=region.span)
     if len(blocks) == 1:
         var, extent = blocks[0]
-        return For(var, 0, _expr(extent, str(var.ty.dtype)), ForKind.PARALLEL, body, span=region.span)
-    wide = any(not isinstance(e, int) for _, e in blocks) or _product([e for _, e in blocks]) >= 1 << 31
-    dtype = "int64" if wide else "int32"
+        return For(var, 0, _positive(extent, dtype_of(var)), ForKind.PARALLEL, body, span=region.span)
+    extents = [extent for _, extent in blocks]
+    static = all(isinstance(extent, int) for extent in extents)
+    dtype = "int32" if static and _product(extents) < 1 << 31 else "int64"
     block = Var("block", dtype)
+    total: Any = _product([max(e, 0) for e in extents]) if static else reduce(tirx.Mul, [_positive(e, dtype) for e in extents])
+    return For(block, 0, total, ForKind.PARALLEL, seq([*_block_indices(block, blocks), body]), span=region.span)
+
+
+def _block_indices(block: Var, blocks: list[tuple[Var, Any]]) -> list[Stmt]:
+    """The grid indices of a linear block number."""
+    dtype = dtype_of(block)
     rest: Expr = block
-    indices: dict[Var, Expr] = {}
+    binds: list[Stmt] = []
     for k, (var, extent) in enumerate(blocks):
-        size = tirx.Max(_expr(extent, dtype), const(1, dtype)) if not isinstance(extent, int) else const(max(extent, 1), dtype)
-        last = k == len(blocks) - 1
-        index = rest if last else tirx.FloorMod(rest, size)
-        indices[var] = index if str(var.ty.dtype) == dtype else tirx.Cast(str(var.ty.dtype), index)
+        size = const(max(extent, 1), dtype) if isinstance(extent, int) else tirx.Max(_expr(extent, dtype), const(1, dtype))
+        index = rest if k == len(blocks) - 1 else tirx.FloorMod(rest, size)
+        binds.append(tirx.Bind(var, index if dtype_of(var) == dtype else tirx.Cast(dtype_of(var), index)))
         rest = tirx.FloorDiv(rest, size)
-    binds = [tirx.Bind(var, value) for var, value in indices.items()]
-    total: Any = _product([max(extent, 0) for _, extent in blocks]) if not wide else reduce(tirx.Mul, [_positive(e, dtype) for _, e in blocks])
-    return For(block, 0, total, ForKind.PARALLEL, tirx.SeqStmt([*binds, *(body.seq if isinstance(body, tirx.SeqStmt) else [body])]), span=region.span)
+    return binds
 
 
 def _product(extents: list[Any]) -> int:
@@ -85,7 +106,7 @@ def block_memory(body: Stmt) -> Stmt:
         old = stmt.buffer
         if old.scope() != GLOBAL or isinstance(stmt, AllocBuffer):
             strides = list(old.ty.strides) or None
-            table[old] = decl_buffer(shape_of(old), str(old.ty.dtype), old.name, GLOBAL, strides=strides, alignment=ALIGNMENT)
+            table[old] = decl_buffer(shape_of(old), dtype_of(old), old.name, GLOBAL, strides=strides, alignment=ALIGNMENT)
 
     walk(body, {AllocBuffer: see})
     views: list[Any] = []

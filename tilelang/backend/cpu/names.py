@@ -12,8 +12,26 @@ from typing import Any
 from ...ir.dialect import LOCAL, op_name
 from ...ir.rewrite import Descend, rewrite, uses_memory
 from ...ir.tvm_api import (
-    AllocBuffer, AssertStmt, Bind, BufferStore, Call, Evaluate, Expr, For, ForKind, IfThenElse, Stmt, Var, While, const, decl_buffer,
-    dtype_of, load, seq, store, tirx,
+    AllocBuffer,
+    AssertStmt,
+    Bind,
+    BufferStore,
+    Call,
+    Evaluate,
+    Expr,
+    For,
+    ForKind,
+    IfThenElse,
+    Stmt,
+    Var,
+    While,
+    const,
+    decl_buffer,
+    dtype_of,
+    load,
+    seq,
+    store,
+    tirx,
 )  # fmt: skip
 
 

@@ -14,7 +14,6 @@ from ...ir.dialect import VAR, attr, op_name
 from ...ir.kernel import KernelRegion
 from ...ir.rewrite import Descend, rewrite, walk
 from ...ir.tvm_api import AllocBuffer, Bind, BufferStore, Call, Evaluate, Expr, Stmt, const, decl_buffer, load, seq, store, tirx
-
 from .expressions import named
 
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -46,9 +45,8 @@ class _State:
 
     def statement(self, node: Any, descend: Descend) -> Stmt:
         """The statement with its draws as values, and after it the count of what it drew."""
-        if isinstance(node, Evaluate) and op_name(node.value) == "tl.random":
-            if str(attr(node.value, "what")) == "init":
-                return self.start(node.value)
+        if isinstance(node, Evaluate) and op_name(node.value) == "tl.random" and str(attr(node.value, "what")) == "init":
+            return self.start(node.value)
         drawn = 0
 
         def draw(call: Call, inner: Descend) -> Any:

@@ -6,7 +6,6 @@ and are folded at its end; along another dimension the partial results are a vec
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from ...ir.dialect import LOCAL

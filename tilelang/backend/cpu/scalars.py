@@ -88,7 +88,7 @@ def narrow(value: Expr) -> Expr:
             bits = bits_of(y)
             wide = tirx.Cast("float64", y)
             even = (bits & const(1, "uint32")) == const(0, "uint32")
-            inexact = tirx.And(even, tirx.And(wide != x, x == x))
+            inexact = tirx.And(even, tirx.And(wide != x, tirx.Not(tirx.isnan(x))))
             outward = tirx.abs(wide) > tirx.abs(x)
             moved = tirx.Select(outward, bits - const(1, "uint32"), bits + const(1, "uint32"))
             return float_of(tirx.Select(inexact, moved, bits))
@@ -204,7 +204,8 @@ def _shift(node: Any, a: Expr, b: Expr, make: Any) -> Expr:
 
 # ---------------------------------------------------------------- functions
 # Functions that LLVM has as instructions: name of TVM's operator -> TVM's constructor.
-ARITHMETIC = {"fabs": "abs", "abs": "abs", **{n: n for n in ("floor", "ceil", "trunc", "round", "nearbyint", "sqrt", "isnan", "isinf", "isfinite", "copysign")}}
+_SAME_NAME = ("floor", "ceil", "trunc", "round", "nearbyint", "sqrt", "isnan", "isinf", "isfinite", "copysign")
+ARITHMETIC = {"fabs": "abs", "abs": "abs", **{name: name for name in _SAME_NAME}}
 
 
 def _call(node: Any, descend: Descend) -> Expr:

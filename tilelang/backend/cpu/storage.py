@@ -10,7 +10,22 @@ from typing import Any
 from ...errors import TileNotSupportedError
 from ...ir.rewrite import Descend, rewrite, walk
 from ...ir.tvm_api import (
-    AllocBuffer, Call, DeclBuffer, Expr, PrimFunc, Stmt, TensorLoad, Var, decl_buffer, dtype_of, is_buffer, load, location_of, shape_of, store,
+    AllocBuffer,
+    BufferStore,
+    Call,
+    DeclBuffer,
+    Expr,
+    PrimFunc,
+    Stmt,
+    TensorLoad,
+    Var,
+    decl_buffer,
+    dtype_of,
+    is_buffer,
+    load,
+    location_of,
+    shape_of,
+    store,
     tirx,
 )  # fmt: skip
 from .expressions import reinterpret
@@ -49,13 +64,11 @@ def widen_storage(func: PrimFunc) -> PrimFunc:
         value = reinterpret(value, dtype) if dtype_of(node.buffer).startswith("float") else tirx.Cast(dtype, value)
         return store(new, value, [descend(i) for i in node.indices], node.span)
 
-    rules = {TensorLoad: read, tirx.BufferStore: write, AllocBuffer: lambda node, d: AllocBuffer(table.get(node.buffer, node.buffer), None, node.span)}
-    body = rewrite(func.body, rules)
-    return _with_params(func, [table.get(p, p) for p in func.params], body)
+    def declare(node: Any, descend: Descend) -> Stmt:
+        return AllocBuffer(table.get(node.buffer, node.buffer), None, node.span)
 
-
-def _with_params(func: PrimFunc, params: list[Var], body: Stmt) -> PrimFunc:
-    return PrimFunc(params, body, func.ret_type, func.attrs, func.span)
+    body = rewrite(func.body, {TensorLoad: read, BufferStore: write, AllocBuffer: declare})
+    return PrimFunc([table.get(p, p) for p in func.params], body, func.ret_type, func.attrs, func.span)
 
 
 def _refuse(view: Any, table: dict[Var, Var]) -> None:
