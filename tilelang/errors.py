@@ -84,6 +84,10 @@ class TileIndexError(TileError, IndexError):
     """A wrong number of indices, or an index that is provably out of range."""
 
 
+class TileZeroDivisionError(TileError, ZeroDivisionError):
+    """A division by a constant zero."""
+
+
 class TileNameError(TileError, NameError):
     """A name that has no value at this point of the program."""
 

@@ -16,7 +16,7 @@ from tilelang import errors
 from .cases import CASES, Case
 
 WORKER = """
-import importlib.util, json, sys, tempfile, pathlib, warnings
+import importlib.util, json, sys, pathlib, traceback, warnings
 warnings.simplefilter("ignore")
 import tilelang
 for line in sys.stdin:
@@ -31,7 +31,9 @@ for line in sys.stdin:
             tilelang.compile(module.main, target="cpu")
         answer = {"names": [], "text": "nothing was raised"}
     except BaseException as err:
-        answer = {"names": [c.__name__ for c in type(err).__mro__], "text": f"{type(err).__name__}: {err}"}
+        last = traceback.extract_tb(err.__traceback__)[-1]  # Python's own errors show the user's line in their traceback
+        shown = f"{last.filename}:{last.lineno}:"
+        answer = {"names": [c.__name__ for c in type(err).__mro__], "text": f"{type(err).__name__}: {err}\\n{shown}"}
     print(json.dumps(answer), flush=True)
 """
 
@@ -48,7 +50,11 @@ class Worker:
                 [sys.executable, "-c", WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ}
             )
         assert self.process.stdin is not None and self.process.stdout is not None
-        task = {"path": str(folder / f"case_{case.name}.py"), "source": case.text(), "compile": not case.source or "tilelang.compile" not in case.source}
+        task = {
+            "path": str(folder / f"case_{case.name}.py"),
+            "source": case.text(),
+            "compile": not case.source or "tilelang.compile" not in case.source,
+        }
         if case.source and "def main" not in case.source:
             task["compile"] = False
         self.process.stdin.write(json.dumps(task) + "\n")

@@ -102,19 +102,18 @@ class Generator:
         )
         self.params.append(source)
         lead = len(source.shape) - rank
-        mins = [self.scalar() if self.rng.random() < 0.5 else str(self.rng.randint(-3, 12)) for _ in range(rank)]
+        # never a plain negative number: that would count from the end
+        mins = [f"(bx + {self.rng.randint(-3, 12)})" if self.rng.random() < 0.5 else str(self.rng.randint(0, 12)) for _ in range(rank)]
         head = [str(self.rng.randint(0, 1))] * lead
 
         def run(env: Env) -> None:
             at = [int(h) for h in head] + [env.value(m) for m in mins]
             env.tiles[tile.name][...] = read_padded(env.tiles[source.name], at, [1] * lead + list(tile.shape)).reshape(tile.shape)
 
-        # a negative literal would count from the end: write it as an expression of the block index
-        spelled = [f"bx * 0 + {m}" if m.lstrip("(").startswith("-") else m for m in mins]
         if self.rng.random() < 0.5:
-            where = ", ".join([*head, *spelled])
+            where = ", ".join([*head, *mins])
         else:
-            where = ", ".join([*head, *[f"{m}:{m} + {e}" for m, e in zip(spelled, tile.shape, strict=True)]])
+            where = ", ".join([*head, *[f"{m}:{m} + {e}" for m, e in zip(mins, tile.shape, strict=True)]])
         return Stmt([f"T.copy({source.name}[{where}], {tile.name})"], run)
 
     def input_dtype(self, tile: Tile) -> str:

@@ -11,22 +11,23 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..errors import TileError, TileNameError
+from ..errors import TileError, TileNameError, TileTypeError
 from .activation import Activation
 from .rewriter import Program, rewrite_function
 from .source import find_source
 from .trace import Trace
 
-_programs: dict[tuple[types.CodeType, bool], Program] = {}
+# By identity: code objects of different files compare equal when their instructions do. The code is kept so that its id is.
+_programs: dict[tuple[int, bool], tuple[types.CodeType, Program]] = {}
 
 
 def program_of(function: types.FunctionType, dynamic: bool = False) -> Program:
     """The rewritten function; made once for each code object."""
-    key = (function.__code__, dynamic)
-    found = _programs.get(key)
-    if found is None:
-        found = _programs[key] = rewrite_function(find_source(function), function.__code__.co_freevars, dynamic)
-    return found
+    code = function.__code__
+    key = (id(code), dynamic)
+    if key not in _programs:
+        _programs[key] = (code, rewrite_function(find_source(function), code.co_freevars, dynamic))
+    return _programs[key][1]
 
 
 class Traceable:
@@ -87,6 +88,11 @@ def _evaluate(text: str, name: str, function: types.FunctionType, names: dict[st
         if text.isidentifier():  # the plain name of an element type, such as "float32"
             return text
         raise TileNameError(f"annotation {text!r} of parameter {name!r} of {function.__name__}: {err}") from None
+    except SyntaxError:
+        raise TileTypeError(
+            f"annotation {text!r} of parameter {name!r} of {function.__name__} is no Python expression",
+            remedy="write T.Tensor(shape, dtype), T.int32 or T.ptr",
+        ) from None
 
 
 def caller_names(depth: int) -> Callable[[], Mapping[str, Any]]:

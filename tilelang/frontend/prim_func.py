@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..errors import Location, TileRuntimeError, TileTypeError
+from ..errors import Location, TileError, TileRuntimeError, TileTypeError
 from ..ir.annotations import PointerParam, ScalarParam, TensorParam
 from ..ir.builder import Frame
 from ..ir.dialect import GLOBAL
@@ -85,6 +85,15 @@ def location_of_function(traceable: Traceable) -> Location:
     return Location(source.file, source.node.lineno, source.node.col_offset + 1, source.node.lineno)
 
 
+def location_of_parameter(traceable: Traceable, name: str) -> Location:
+    source = traceable.program.source
+    arguments = source.node.args
+    for arg in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]:
+        if arg is not None and arg.arg == name:
+            return Location(source.file, arg.lineno, arg.col_offset + 1, arg.end_lineno or 0, (arg.end_col_offset or 0) + 1)
+    return location_of_function(traceable)
+
+
 def returned_outputs(state: Trace, value: Any) -> list[Var]:
     """The tensors a function returned, which must be all those it made with T.empty."""
     values = list(value) if isinstance(value, (tuple, list)) else [] if value is None else [value]
@@ -103,14 +112,22 @@ def build(function: types.FunctionType, names: Callable[[], Mapping[str, Any]], 
     annotations = annotations_of(function, names)
     params = []
     for parameter in inspect.signature(function).parameters.values():
-        _check_parameter(parameter, annotations, function.__name__)
-        params.append(make_parameter(parameter.name, annotations[parameter.name]))
+        try:
+            _check_parameter(parameter, annotations, function.__name__)
+            params.append(make_parameter(parameter.name, annotations[parameter.name]))
+        except TileError as err:
+            err.locate(location_of_parameter(traceable, parameter.name))
+            raise
     at = location_of_function(traceable)
 
     def run(state: Trace) -> PrimFunc:
         state.builder.location = at
         frame = open_function(state)
-        value = traceable.start(state, "kernel", {p.name: p for p in params})
+        try:
+            value = traceable.start(state, "kernel", {p.name: p for p in params})
+        except TileError as err:
+            err.locate(state.builder.location)  # raised between two positions that the tracer watches: the statement's
+            raise
         outputs = returned_outputs(state, value)
         return finish(state, frame, function.__name__, params, at, outputs, {"tl.private": True} if private else None)
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import InternalError, JITNoBuilderError, Location, TileRuntimeError
-from .dialect import GLOBAL, LOCAL, VAR
+from ..errors import InternalError, JITNoBuilderError, Location, TileRuntimeError, TileValueError
+from .dialect import BLOCK_SCOPES, GLOBAL, VAR
 from .tvm_api import AllocBuffer, Evaluate, Expr, For, ForKind, IfThenElse, Span, Stmt, Var, While, const, make_span, seq, store
 
 
@@ -83,10 +83,16 @@ class Builder:
         An allocation inside a serial loop is one allocation reused by each iteration; a per-thread array or
         variable inside T.Parallel is private to the iteration. Variables start as zero.
         """
-        home = self.enclosing("parallel") if buffer.scope() in (LOCAL, VAR) else None
-        if buffer.scope() != GLOBAL:  # a workspace in global memory is one for the whole launch, also if declared in the kernel
-            home = home or self.kernel
-        home = home or self.enclosing("function")
+        home = self.enclosing("parallel")
+        if home is not None and buffer.scope() in BLOCK_SCOPES:
+            raise TileValueError(
+                f"{buffer.name} ({buffer.scope()}) is a tile of the whole block and cannot be allocated inside T.Parallel",
+                remedy="allocate it before the loop; T.alloc_local and T.alloc_var give each iteration memory of its own",
+            )
+        if buffer.scope() == GLOBAL:  # a workspace is one for the whole launch, also if declared in the kernel
+            home = self.enclosing("function")
+        else:
+            home = home or self.kernel or self.enclosing("function")
         if home is None:
             raise JITNoBuilderError(f"{buffer.name}: allocation outside a kernel")
         annotations = {"tl.alloc": dict(facts)} if facts else None

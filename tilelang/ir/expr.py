@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import TileTypeError, TileValueError
+from ..errors import TileTypeError, TileValueError, TileZeroDivisionError
 from .constants import constant, literal_type
 from .constants import representable as representable
 from .dialect import VAR, make_call
@@ -85,7 +85,8 @@ def as_extent(value: Any, what: str) -> Any:
         return found
     if isinstance(found, Expr) and info(type_of(found)).is_integer:
         return found
-    raise TileTypeError(f"{what} is {value!r} ({type(value).__name__}); an integer is needed")
+    kind = f"of type {type_of(found)}" if isinstance(found, Expr) else type(value).__name__
+    raise TileTypeError(f"{what} is {value!r} ({kind}); an integer is needed")
 
 
 # ---------------------------------------------------------------- promotion
@@ -298,7 +299,7 @@ def _like(base: str, value: Expr) -> str:
 
 def _check_divisor(op: str, right: Expr) -> None:
     if isinstance(right, IntImm) and int(right) == 0:
-        raise TileValueError(f"division by zero: x {op} 0")
+        raise TileZeroDivisionError(f"division by zero: x {op} 0")
 
 
 def _true_division(a: Any, b: Any, span: Span | None) -> Expr:
