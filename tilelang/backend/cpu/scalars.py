@@ -36,6 +36,7 @@ def legalize_scalars(func: PrimFunc, ctx: PassContext) -> PrimFunc:
         INT_DIVISIONS: _division,
         FLOAT_OPS: _float_operation,
         COMPARISONS: _comparison,
+        (tirx.LShift, tirx.RShift): _shift,
         tirx.Select: _select,
         Call: _call,
     }
@@ -183,21 +184,20 @@ def _division(node: Any, descend: Descend) -> Expr:
     return named(a, lambda x: named(b, safe(x), "divisor"), "dividend")
 
 
-def _shift(node: Any, a: Expr, b: Expr, make: Any) -> Expr:
+def _shift(node: Any, descend: Descend) -> Expr:
     """Shifts by the width or more (or by a negative amount) move every bit out."""
-    dtype = dtype_of(node)
-    if _lanes(dtype) > 1:
+    dtype, make = dtype_of(node), type(node)
+    a, b = descend(node.a), descend(node.b)
+    bits = int(dtype.lstrip("uint")) if _lanes(dtype) == 1 else 0
+    if not bits or (isinstance(b, IntImm) and 0 <= int(b) < bits):
         return make(a, b)
-    bits = int(dtype.lstrip("uint"))
-    if isinstance(b, IntImm) and 0 <= int(b) < bits:
-        return make(a, b)
+    keeps_sign = make is tirx.RShift and dtype.startswith("int")
 
     def guarded(y: Expr) -> Expr:
         inside = tirx.And(y >= const(0, dtype), y < const(bits, dtype))
-        amount = tirx.Select(inside, y, const(bits - 1 if dtype.startswith("int") and make is tirx.shift_right else 0, dtype))
-        if make is tirx.shift_right and dtype.startswith("int"):
-            return make(a, amount)
-        return tirx.Select(inside, make(a, amount), const(0, dtype))
+        if keeps_sign:
+            return make(a, tirx.Select(inside, y, const(bits - 1, dtype)))
+        return tirx.Select(inside, make(a, tirx.Select(inside, y, const(0, dtype))), const(0, dtype))
 
     return named(b, guarded, "amount")
 
@@ -214,8 +214,6 @@ def _call(node: Any, descend: Descend) -> Expr:
     family, _, function = name.rpartition(".")
     if family not in ("tirx", "prim") and name != "tl.math":
         return descend.children(node)
-    if function in ("shift_left", "shift_right"):
-        return _shift(node, descend(node.args[0]), descend(node.args[1]), tirx.shift_left if function == "shift_left" else tirx.shift_right)
     if function == "if_then_else" and is_small_float(dtype_of(node)):
         a, b = (_bits(descend(v)) for v in node.args[1:])
         return reinterpret(tirx.if_then_else(descend(node.args[0]), a, b), dtype_of(node))

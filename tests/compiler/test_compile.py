@@ -1,0 +1,51 @@
+"""From a program to an artifact: stages, times, and which error a broken stage gives."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import tilelang.language as T
+from tilelang.compiler import compile as driver
+from tilelang.errors import InternalError, TileNotSupportedError, TileValueError
+from tilelang.target.target import Target
+
+CPU = Target("cpu")
+
+
+@T.prim_func
+def double(A: T.Tensor((64,), "float32"), C: T.Tensor((64,), "float32")):
+    with T.Kernel(1):
+        for i in T.Parallel(64):
+            C[i] = A[i] * 2
+
+
+def test_an_artifact_runs_and_tells_where_the_time_went():
+    artifact = driver.compile_program(double, CPU)
+    a, c = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
+    artifact.entry(a, c)
+    assert np.array_equal(c, 2 * a)
+    names = [stage.name for stage in driver.stages_for(driver.backend_for(CPU))]
+    assert set(names) <= set(artifact.seconds) and artifact.seconds["total"] >= sum(artifact.seconds[n] for n in names)
+    assert "define" in artifact.source
+
+
+def test_lower_to_stops_after_a_stage():
+    assert "T.parallel" in driver.lower_to(double, CPU, None, "lower_tile_ops").script()
+    with pytest.raises(TileValueError, match=r"no stage 'nonsense'[\s\S]*lower_tile_ops"):
+        driver.lower_to(double, CPU, None, "nonsense")
+
+
+def test_a_target_without_backend():
+    with pytest.raises(TileNotSupportedError, match="no backend for target cuda"):
+        driver.compile_program(double, Target("cuda"))
+
+
+def test_an_exception_in_a_stage_names_the_stage(monkeypatch):
+    def broken(func, ctx):
+        raise ZeroDivisionError("oops")
+
+    backend = replace(driver.BACKENDS["cpu"], slots={"last": (("broken_pass", broken),)})
+    monkeypatch.setattr(driver, "BACKENDS", {"cpu": backend})
+    with pytest.raises(InternalError, match="stage broken_pass failed: ZeroDivisionError: oops"):
+        driver.compile_program(double, CPU)
