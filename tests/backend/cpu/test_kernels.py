@@ -230,3 +230,40 @@ def test_saved_artifacts_run_again(tmp_path, linker):
     a, c = np.arange(100, dtype=np.float32), np.zeros(100, np.float32)
     again.entry(a, c)
     assert np.array_equal(c, a + 1) and again.source == artifact.source
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float8_e4m3fn", "float4_e2m1fn", "int4"])
+def test_a_narrow_value_is_rounded_wherever_it_is_kept(dtype):
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32"), D: T.Tensor((3, 64), "float32")):
+        with T.Kernel(1):
+            s = T.alloc_shared((64,), dtype)
+            T.copy(A, s)
+            for i in T.Parallel(64):
+                name = T.cast(A[i], dtype)
+                variable = T.alloc_var(dtype)
+                variable = name
+                D[0, i] = name
+                D[1, i] = variable
+                D[2, i] = s[i]
+
+    a, d = np.linspace(-6, 6, 64).astype(np.float32), np.zeros((3, 64), np.float32)
+    compile_program(main, CPU).entry(a, d)
+    want = a.astype(getattr(ml_dtypes, dtype, None) or dtype).astype(np.float32)
+    assert all(np.array_equal(row, want) for row in d)
+
+
+def test_bfloat16_arithmetic_rounds_after_each_operation():
+    @T.prim_func
+    def main(A: T.Tensor((256,), "uint16"), B: T.Tensor((256,), "uint16"), C: T.Tensor((256,), "uint16")):
+        with T.Kernel(1):
+            for i in T.Parallel(256):
+                a = T.reinterpret(A[i], "bfloat16")
+                b = T.reinterpret(B[i], "bfloat16")
+                C[i] = T.reinterpret(a * b + a - b, "uint16")
+
+    a, b = (np.random.default_rng(k).standard_normal(256).astype(ml_dtypes.bfloat16) for k in (1, 2))
+    a[:4] = [np.nan, np.inf, -np.inf, 1e-40]
+    c = np.zeros(256, np.uint16)
+    compile_program(main, CPU).entry(a.view(np.uint16), b.view(np.uint16), c)
+    assert np.array_equal(c.view(ml_dtypes.bfloat16).astype(np.float32), (a * b + a - b).astype(np.float32), equal_nan=True)

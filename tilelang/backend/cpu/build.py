@@ -47,7 +47,7 @@ def _passes() -> tuple[Any, Any]:
     # No StmtSimplify from here on: it replaces names by their values, which is exponential, and it takes float arithmetic
     # for exact, so that the rounding by (x + 2^23) - 2^23 would vanish. LLVM simplifies what is left.
     first = sequential([
-        _T.FlattenBuffer(), _T.BF16ComputeLegalize(), _T.NarrowDataType(32), _T.VectorizeLoop(True), _T.UnrollLoop(),
+        _T.FlattenBuffer(), _T.NarrowDataType(32), _T.VectorizeLoop(True), _T.UnrollLoop(),
         _T.AnnotateEntryFunc(), _T.SplitHostDevice(), _T.MakePackedAPI(), _T.FP8StorageLegalize(), _T.BF16StorageLegalize(),
     ])  # fmt: skip
     return first, sequential([_T.LowerTVMBuiltin(), _T.LowerIntrin()])

@@ -2,8 +2,8 @@
 
 In: a LOOPS program. Out: the same without operations that are undefined, missing or wrong below: integer division by
 zero gives 0, shifts of a whole word or more give 0 (or the sign), float-to-integer casts truncate and saturate (NaN is 0),
-floats of 8 bits and less are computed in float32 and rounded after each operation, functions become arithmetic.
-float16 rounds after each operation; bfloat16 keeps float32 inside one expression and rounds where it is stored.
+bfloat16 and floats of 8 bits and less are computed in float32; functions become arithmetic. Every type rounds after each
+operation.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ...ir.dialect import attr, op_name
 from ...ir.rewrite import Descend, rewrite
 from ...ir.tvm_api import Call, Cast, Expr, FloatImm, IntImm, PrimFunc, const, dtype_of, tirx
 from . import math
+from .bfloat import is_bfloat, narrow_bfloat, widen
 from .expressions import bits_of, cast, f32, float_of, named, reinterpret
 from .names import hoist_names
 from .small_floats import decode, encode, is_small_float
@@ -54,8 +55,13 @@ def is_float(dtype: str) -> bool:
 
 
 def _bits(value: Expr) -> Expr:
-    """uint8 pattern of a small float."""
-    return reinterpret(value, "uint8")
+    """The bit pattern of a small float or bfloat16, as an unsigned integer."""
+    return reinterpret(value, "uint16" if is_bfloat(dtype_of(value)) else "uint8")
+
+
+def is_packed(dtype: str) -> bool:
+    """Types whose arithmetic is done in float32 here."""
+    return is_small_float(dtype) or is_bfloat(dtype)
 
 
 # ---------------------------------------------------------------- casts
@@ -64,6 +70,11 @@ def convert(value: Expr, dtype: str) -> Expr:
     source = dtype_of(value)
     if source == dtype:
         return value
+    if is_bfloat(source):
+        return convert(widen(value, _lanes(source)), dtype)
+    if is_bfloat(dtype):
+        lanes = _lanes(dtype)
+        return narrow_bfloat(narrow(value) if lanes == 1 else cast(value, f"float32x{lanes}"), lanes)
     if _lanes(dtype) > 1:
         if any(is_small_float(d.rpartition("x")[0]) for d in (source, dtype)):
             raise TileNotSupportedError(f"cast of the vector type {source} to {dtype} on the CPU", remedy="cast element by element")
@@ -125,29 +136,34 @@ def _cast_rule(node: Any, descend: Descend) -> Expr:
 
 def _float_constant(node: Any, descend: Descend) -> Expr:
     dtype = dtype_of(node)
-    return convert(f32(float(node.value)), dtype) if is_small_float(dtype) else node
+    return convert(f32(float(node.value)), dtype) if is_packed(dtype) else node
 
 
 # ---------------------------------------------------------------- operators
+def _wide(value: Expr) -> Expr:
+    """float32 of the same number of lanes."""
+    lanes = _lanes(dtype_of(value))
+    return convert(value, "float32" if lanes == 1 else f"float32x{lanes}")
+
+
 def _float_operation(node: Any, descend: Descend) -> Expr:
     dtype = dtype_of(node)
     if isinstance(node, tirx.Div) and not is_float(dtype):
         return _division(node, descend)
-    if not is_small_float(dtype):
+    if not is_packed(dtype):
         return descend.children(node)
-    a, b = convert(descend(node.a), "float32"), convert(descend(node.b), "float32")
-    return convert(type(node)(a, b), dtype)
+    return convert(type(node)(_wide(descend(node.a)), _wide(descend(node.b))), dtype)
 
 
 def _comparison(node: Any, descend: Descend) -> Expr:
-    if not is_small_float(dtype_of(node.a)):
+    if not is_packed(dtype_of(node.a)):
         return descend.children(node)
-    return type(node)(convert(descend(node.a), "float32"), convert(descend(node.b), "float32"))
+    return type(node)(_wide(descend(node.a)), _wide(descend(node.b)))
 
 
 def _select(node: Any, descend: Descend) -> Expr:
     dtype = dtype_of(node)
-    if not is_small_float(dtype):
+    if not is_packed(dtype) or _lanes(dtype) > 1:
         return descend.children(node)
     a, b = _bits(descend(node.true_value)), _bits(descend(node.false_value))
     return reinterpret(tirx.Select(descend(node.condition), a, b), dtype)
@@ -214,7 +230,7 @@ def _call(node: Any, descend: Descend) -> Expr:
     family, _, function = name.rpartition(".")
     if family not in ("tirx", "prim") and name != "tl.math":
         return descend.children(node)
-    if function == "if_then_else" and is_small_float(dtype_of(node)):
+    if function == "if_then_else" and is_packed(dtype_of(node)):
         a, b = (_bits(descend(v)) for v in node.args[1:])
         return reinterpret(tirx.if_then_else(descend(node.args[0]), a, b), dtype_of(node))
     if function == "reinterpret":
