@@ -233,6 +233,8 @@ def _call(node: Any, descend: Descend) -> Expr:
     if function == "if_then_else" and is_packed(dtype_of(node)):
         a, b = (_bits(descend(v)) for v in node.args[1:])
         return reinterpret(tirx.if_then_else(descend(node.args[0]), a, b), dtype_of(node))
+    if function == "reinterpret" and not hasattr(node.ty, "dtype"):  # an integer as an address
+        return descend.children(node)
     if function == "reinterpret":
         return reinterpret(descend(node.args[0]), dtype_of(node))
     if name == "tl.math":
