@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ..backend.base import Artifact
-from ..compiler.compile import backend_for, compile_program, context, load_artifact
+from ..compiler.compile import backend_for, check, compile_program, context, load_artifact
 from ..ir.text import canonical_text
 from ..ir.tvm_api import PrimFunc
 from ..knobs import knobs
@@ -75,13 +75,13 @@ def cached_artifact(func: PrimFunc, target: Target, config: Mapping[str, Any]) -
     with _guard:
         lock = _locks.setdefault(key, threading.Lock())
     with lock:
-        artifact = _memory.get(key)
-        if artifact is None:
-            artifact = _load(key, target, config)
-            if artifact is None:
-                artifact = compile_program(func, target, config)
-                _save(key, artifact)
-            _memory[key] = artifact
+        artifact = _memory.get(key) or _load(key, target, config)
+        if artifact is not None:
+            check(func, target, config)
+        else:
+            artifact = compile_program(func, target, config)
+            _save(key, artifact)
+        _memory[key] = artifact
     return key, artifact
 
 
