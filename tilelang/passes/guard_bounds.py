@@ -198,7 +198,7 @@ class _Guard:
         condition = self.expr(node.condition)
         if condition is node.condition:
             return node, []
-        return AssertStmt(node.error_kind, condition, node.message_parts, node.span), []
+        return AssertStmt(condition, node.error_kind, node.message_parts, node.span), []
 
     def changed(self, condition: Expr, node: Stmt) -> set[Var]:
         """Buffers whose elements in `condition` may differ from what they were when it was tested."""

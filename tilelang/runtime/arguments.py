@@ -58,7 +58,7 @@ class Binder:
             return
         unknown = [s for s in dict.fromkeys(symbols(dim)) if s not in self.values]
         if len(unknown) == 1:
-            self._solve(dim, unknown[0], actual, where)
+            self._solve(dim, unknown[0], actual, where, param)
         try:
             expected = evaluate(dim, self.values)
         except (KeyError, ZeroDivisionError):
@@ -71,15 +71,20 @@ class Binder:
             f"{where} is {actual}, expected {show_dim(dim) if why else expected}{f' = {expected} ({why})' if why else ''}"
         )
 
-    def _solve(self, dim: Dim, symbol: str, actual: int, where: str) -> None:
-        """The value of the only unknown symbol of a linear extent, such as n in 2 * n + 1."""
+    def _solve(self, dim: Dim, symbol: str, actual: int, where: str, param: Param) -> None:
+        """The value of the only unknown symbol of a linear extent, such as n in 2 * n + 1: a size, so not negative."""
         try:
             zero, one = (evaluate(dim, {**self.values, symbol: k}) for k in (0, 1))
         except ZeroDivisionError:
             return
-        if one == zero or (actual - zero) % (one - zero):
+        if one == zero:
             return
-        value = (actual - zero) // (one - zero)
+        value, rest = divmod(actual - zero, one - zero)
+        if rest or value < 0:
+            known = ", ".join(f"{s} = {self.values[s]} by {self.origin[s]}" for s in dict.fromkeys(symbols(dim)) if s in self.values)
+            raise TileValueError(
+                f"{param.name}: {where} is {actual}, expected {show_dim(dim)}{f' ({known})' if known else ''}: no size {symbol} gives that"
+            )
         if evaluate(dim, {**self.values, symbol: value}) == actual:
             self.values[symbol], self.origin[symbol] = value, where
 
@@ -169,8 +174,9 @@ def _check_writable(param: Param, value: Any, got: ArrayInfo) -> None:
 
 
 def _bind_all(signature: Signature, arrays: dict[int, ArrayInfo], binder: Binder) -> None:
-    """Bind plain symbols first, so that compound extents such as 2 * n can be compared wherever they stand."""
-    for plain in (True, False):
+    """Bind plain symbols first, so that compound extents such as 2 * n can be compared wherever they stand; twice, because
+    a later one may determine what an earlier one needs."""
+    for plain in (True, False, False):
         for k, got in arrays.items():
             param = signature.params[k]
             for axis, (dim, actual) in enumerate(zip(param.shape, got.shape, strict=True)):

@@ -261,8 +261,14 @@ def elementwise(function: str, args: list[Expr], dtype: str) -> Expr:
 
 
 def _sigmoid64(args: list[Expr], dtype: str) -> Expr:
-    one = const(1.0, dtype)
-    return one / (one + cast(math.libm("exp", const(0.0, dtype) - args[0]), dtype))
+    """By the exponential of -|x|, which does not overflow."""
+    one, zero = const(1.0, dtype), const(0.0, dtype)
+
+    def main(x: Expr) -> Expr:
+        e = cast(math.libm("exp", zero - tirx.abs(x)), dtype)
+        return named(e, lambda e: tirx.Select(x < zero, e, one) / (one + e), "e")
+
+    return named(args[0], main, "x")
 
 
 EXTRA: dict[str, Callable[[list[Expr], str], Expr]] = {
