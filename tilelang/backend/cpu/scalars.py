@@ -156,9 +156,13 @@ def _float_operation(node: Any, descend: Descend) -> Expr:
 
 
 def _comparison(node: Any, descend: Descend) -> Expr:
-    if not is_packed(dtype_of(node.a)):
-        return descend.children(node)
-    return type(node)(_wide(descend(node.a)), _wide(descend(node.b)))
+    a, b, make = descend(node.a), descend(node.b), type(node)
+    floating = is_float(dtype_of(node.a))
+    if is_packed(dtype_of(node.a)):
+        a, b = _wide(a), _wide(b)
+    if make is tirx.NE and floating:  # TVM asks LLVM for "ordered and not equal": false for NaN
+        return tirx.Not(tirx.EQ(a, b))
+    return make(a, b)
 
 
 def _select(node: Any, descend: Descend) -> Expr:
