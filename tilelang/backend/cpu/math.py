@@ -218,11 +218,18 @@ def _quadrant(x: Expr, use: Callable[[Expr, Expr], Expr]) -> Expr:
     def main(magnitude: Expr) -> Expr:
         first, second, third = (by_size(magnitude, piece) for piece in zip(*TWO_OVER_PI, strict=True))
         scaled = wide * by_size(magnitude, [2.0**-shift for shift in SHIFTS])
-        return named(scaled, lambda s: named(s * first, lambda p1: named(s * second, lambda p2: reduced(p1, p2, s * third), "p2"), "p1"), "s")
+
+        def products(s: Expr) -> Expr:
+            return named(s * first, lambda p1: named(s * second, lambda p2: reduced(p1, p2, s * third), "p2"), "p1")
+
+        return named(scaled, products, "s")
 
     def reduced(p1: Expr, p2: Expr, p3: Expr) -> Expr:
         def both(n1: Expr, q1: Expr, n2: Expr, q2: Expr) -> Expr:
-            return named(p1 - n1, lambda f1: named(p2 - n2, lambda f2: whole(f1 + f2, lambda n3, q3: end(f1 - n3 + f2, q1 + q2 + q3)), "f2"), "f1")
+            def total(f1: Expr, f2: Expr) -> Expr:
+                return whole(f1 + f2, lambda n3, q3: end(f1 - n3 + f2, q1 + q2 + q3))
+
+            return named(p1 - n1, lambda f1: named(p2 - n2, lambda f2: total(f1, f2), "f2"), "f1")
 
         def end(turns: Expr, quadrant: Expr) -> Expr:
             r = tirx.Cast("float32", (turns + p3) * const(math.pi / 2, "float64"))
