@@ -11,11 +11,13 @@ from functools import reduce
 from typing import Any
 
 from ...ir.context import PassContext
-from ...ir.dialect import GLOBAL
+from ...ir.dialect import GLOBAL, op_name
+from ...ir.dtypes import canonical
 from ...ir.kernel import KernelRegion, map_kernels
 from ...ir.rewrite import Descend, rewrite, substitute, walk
 from ...ir.tvm_api import (
     AllocBuffer,
+    Call,
     DeclBuffer,
     Expr,
     For,
@@ -32,6 +34,7 @@ from ...ir.tvm_api import (
 )
 from .loops import KEEP
 
+STACK = 1024  # bytes: TVM keeps smaller arrays of constant size on the stack of the thread
 ALIGNMENT = 64  # bytes: one AVX-512 vector, one cache line
 
 
@@ -42,8 +45,9 @@ def spread_grid(func: PrimFunc, ctx: PassContext) -> PrimFunc:
 
 
 def _region_loops(region: KernelRegion) -> Stmt:
-    """One loop over all blocks; x varies fastest."""
-    body = rewrite(region.body, {For: _plain_loop})
+    """One loop over all blocks; x varies fastest. The lines of a kernel that prints come in the order of its blocks."""
+    body = allocate_first(rewrite(region.body, {For: _plain_loop}))
+    kind = ForKind.SERIAL if _calls_back(body) else ForKind.PARALLEL
     blocks = [(var, extent) for var, extent in region.blocks if not (isinstance(extent, int) and extent == 1)]
     varying = [var for var, _ in blocks]
     fixed = [var for var, _ in (*region.threads, *region.blocks) if var not in varying]
@@ -53,13 +57,38 @@ def _region_loops(region: KernelRegion) -> Stmt:
         return For(Var("block", "int32"), 0, 1, ForKind.SERIAL, body, span=region.span)
     if len(blocks) == 1:
         var, extent = blocks[0]
-        return For(var, 0, _positive(extent, dtype_of(var)), ForKind.PARALLEL, body, span=region.span)
+        return For(var, 0, _positive(extent, dtype_of(var)), kind, body, span=region.span)
     extents = [extent for _, extent in blocks]
     static = all(isinstance(extent, int) for extent in extents)
     dtype = "int32" if static and _product(extents) < 1 << 31 else "int64"
     block = Var("block", dtype)
     total: Any = _product([max(e, 0) for e in extents]) if static else reduce(tirx.Mul, [_positive(e, dtype) for e in extents])
-    return For(block, 0, total, ForKind.PARALLEL, seq([*_block_indices(block, blocks), body]), span=region.span)
+    return For(block, 0, total, kind, seq([*_block_indices(block, blocks), body]), span=region.span)
+
+
+def _calls_back(body: Stmt) -> bool:
+    """Does the kernel call Python?"""
+    calls: list[Call] = []
+    walk(body, {Call: lambda call: calls.append(call) if op_name(call) == "tirx.tvm_call_packed" else None})
+    return bool(calls)
+
+
+def allocate_first(body: Stmt) -> Stmt:
+    """Tiles are allocated where the block begins, wherever they are used.
+
+    TVM takes what is larger than `STACK` from a pool and gives it back where the scope ends, which `break` may leave early.
+    """
+    tiles: dict[Var, Stmt] = {}
+
+    def take(node: Any, descend: Descend) -> Stmt:
+        extents = shape_of(node.buffer)
+        if not all(isinstance(e, int) for e in extents) or _product(extents) * canonical(dtype_of(node.buffer)).bytes < STACK:
+            return node
+        tiles.setdefault(node.buffer, node)
+        return seq([])
+
+    rest = rewrite(body, {AllocBuffer: take})
+    return seq([*tiles.values(), rest])
 
 
 def _block_indices(block: Var, blocks: list[tuple[Var, Any]]) -> list[Stmt]:
