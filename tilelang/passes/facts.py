@@ -79,6 +79,12 @@ def is_pure_call(node: Any) -> bool:
     return name in _PURE_CALLS
 
 
+def _below_zero(comparison: Expr) -> bool:
+    """Is an unsigned number required to be less than 0? The analyzer would compute 0 - 1 and give up."""
+    low = comparison.b if isinstance(comparison, tirx.LT) else comparison.a if isinstance(comparison, tirx.GT) else None
+    return isinstance(low, IntImm) and int(low) == 0 and dtype_of(low).startswith("uint")
+
+
 class Facts:
     """An analyzer with the scopes of the program. Used by one traversal, never shared."""
 
@@ -136,7 +142,7 @@ class Facts:
             part = opposite[0] if len(opposite) == 1 else part
         if not isinstance(part, COMPARISONS) or type_range(dtype_of(part.a)) is None:
             return None
-        if any(a.root in changed for a in accesses(part)):
+        if any(a.root in changed for a in accesses(part)) or _below_zero(part):
             return None
         return type(part)(self.sound(part.a), self.sound(part.b))
 

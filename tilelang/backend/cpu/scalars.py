@@ -22,9 +22,11 @@ from .expressions import bits_of, cast, f32, float_of, named, reinterpret
 from .names import hoist_names
 from .small_floats import decode, encode, is_small_float
 from .storage import widen_storage
+from .wrapping import may_wrap, wrapping
 
 HALF = ("float16", "bfloat16")
 FLOAT_OPS = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
+WRAPPING = (tirx.Add, tirx.Sub, tirx.Mul)
 COMPARISONS = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 INT_DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
 
@@ -150,6 +152,8 @@ def _float_operation(node: Any, descend: Descend) -> Expr:
     dtype = dtype_of(node)
     if isinstance(node, tirx.Div) and not is_float(dtype):
         return _division(node, descend)
+    if isinstance(node, WRAPPING) and may_wrap(node, dtype):
+        return wrapping(type(node), descend(node.a), descend(node.b))
     if not is_packed(dtype):
         return descend.children(node)
     return convert(type(node)(_wide(descend(node.a)), _wide(descend(node.b))), dtype)
