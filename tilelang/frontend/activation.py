@@ -17,6 +17,7 @@ from ..errors import (
     TileNameError,
     TileSyntaxError,
     TileTypeError,
+    TileUpdateError,
     TileWarning,
     warn,
 )  # fmt: skip
@@ -207,7 +208,7 @@ class Activation(Operations, Control):
     def augment_name(self, name: str, op: str, value: Any, k: int) -> None:
         current = self.env[name]
         if isinstance(current, TensorRegion) or (type(current) is Var and not self._scalar_var(current)):
-            raise TileTypeError(
+            raise TileUpdateError(
                 f"`{name} {op}= ...` on {_describe(current)}",
                 at=self.sites[k],
                 remedy=f"update elements: `{name}[i] {op}= ...`; only a variable made by T.alloc_var is updated as a whole",

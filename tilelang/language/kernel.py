@@ -330,6 +330,16 @@ def block(name: str = "") -> Construct:
 sblock = block
 
 
+def reads(*regions: Any) -> None:
+    """What a `T.block` reads; accepted, since the compiler finds it out."""
+    current("T.reads")
+
+
+def writes(*regions: Any) -> None:
+    """What a `T.block` writes; accepted, since the compiler finds it out."""
+    current("T.writes")
+
+
 # ---------------------------------------------------------------- annotations
 def _annotations(what: str) -> dict[str, Any]:
     return _frame(what).annotations
