@@ -124,7 +124,8 @@ structural_walk, structural_mutate = (ffi.get_global_func(f"ffi.Structural{name}
 PREORDER, POSTORDER = int(ffi.WalkOrder.PREORDER), int(ffi.WalkOrder.POSTORDER)
 
 __all__ = [
-    "POSTORDER", "PREORDER", "AllocBuffer", "Analyzer", "AssertStmt", "AttrStmt", "Bind", "BufferStore", "Call", "Cast", "DeclBuffer", "Evaluate",
+    "POSTORDER", "PREORDER",
+    "AllocBuffer", "Analyzer", "AssertStmt", "AttrStmt", "Bind", "BufferStore", "Call", "Cast", "DeclBuffer", "Evaluate",
     "Expr", "FloatImm", "For", "ForKind", "IRModule", "IfThenElse", "IntImm", "IterVar", "Op", "PrimFunc", "Range",
     "SeqStmt", "Span", "Stmt", "StringImm", "TensorLoad", "TensorRegion", "Var", "While", "const", "decl_buffer",
     "dtype_of", "ffi", "in_tvm_script", "is_buffer", "is_expr", "linear_coefficients", "load", "location_of", "location_of_span",

@@ -213,8 +213,7 @@ def _passable(param: Param, got: ArrayInfo) -> Any:
     if got.direct:
         return got.keep
     # The compiled function compares strides even where they mean nothing.
-    strides = compact_strides(got.shape) if param.strides is None else got.strides
-    return View(got.address, param.dtype, got.shape, strides, got.keep)
+    return View(got.address, param.dtype, got.shape, None if param.strides is None else got.strides, got.keep)
 
 
 def _output(param: Param, binder: Binder, like: Any) -> Any:
@@ -288,9 +287,9 @@ def address(param: Param, value: Any, device: str) -> Any:
 # ---------------------------------------------------------------- the fast way
 @dataclass(frozen=True)
 class Quick:
-    """How to call the compiled function directly. checks: (position, predicate) pairs that must hold. outputs: (position,
-    maker) pairs in ascending order, each maker giving a fresh array from the caller's arguments. views: (position, maker)
-    pairs for arrays that NumPy does not export; a maker gives None for an array that needs `prepare`."""
+    """How to call the compiled function directly. checks: (position among the caller's arguments, predicate) pairs that must
+    hold. outputs: (parameter, maker) pairs in ascending order, each maker giving a fresh array from the caller's arguments.
+    views: (parameter, maker) pairs for arrays that NumPy does not export; a maker gives None for an array that needs `prepare`."""
 
     checks: tuple[tuple[int, Callable[[Any], bool]], ...]
     outputs: tuple[tuple[int, Callable[[Sequence[Any]], Any]], ...]
@@ -313,7 +312,7 @@ def quick_call(signature: Signature, args: Sequence[Any]) -> Quick | None:
             elif kind is not np.ndarray or info(param.dtype).bits < 8:
                 return None
             elif param.dtype not in NUMPY_OWN:
-                views.append((position, _viewer(param)))
+                views.append((k, _viewer(param)))
         elif param.kind == POINTER:
             return None
         elif info(param.dtype).kind == "float":
@@ -327,6 +326,8 @@ def quick_call(signature: Signature, args: Sequence[Any]) -> Quick | None:
     makers = [(k, _maker(signature, signature.params[k], like)) for k in sorted(signature.out_idx)]
     if any(make is None for _, make in makers):
         return None
+    if not is_torch(like):
+        views += [(k, _viewer(signature.params[k])) for k in signature.out_idx if signature.params[k].dtype not in NUMPY_OWN]
     return Quick(tuple(checks), tuple((k, make) for k, make in makers if make is not None), tuple(views))
 
 
@@ -337,7 +338,7 @@ def _viewer(param: Param) -> Callable[[Any], View | None]:
         flags = array.flags
         if array.dtype != dtype or not flags.c_contiguous or not array.size or (written and not flags.writeable):
             return None
-        return View(array.ctypes.data, param.dtype, array.shape, compact_strides(array.shape), array)
+        return View(array.ctypes.data, param.dtype, array.shape, None, array)
 
     return view
 
@@ -364,7 +365,7 @@ def _maker(signature: Signature, param: Param, like: Any) -> Callable[[Sequence[
                 places.setdefault(dim, (position, axis))
     if any(isinstance(d, tuple) or (isinstance(d, str) and d not in places) for d in param.shape):
         return None
-    if param.strides is not None or not (is_torch(like) or param.dtype in NUMPY_OWN):
+    if param.strides is not None or info(param.dtype).bits < 8:
         return None
     dims = [places[d] if isinstance(d, str) else d for d in param.shape]
     constant = tuple(d for d in dims if isinstance(d, int))
