@@ -29,7 +29,7 @@ from .constructs import Construct
 from .control import Control
 from .operations import Operations
 from .rewriter import Program
-from .subscripts import Access
+from .subscripts import Access, stored_type
 from .trace import Trace
 
 MISSING = object()
@@ -245,7 +245,7 @@ class Activation(Operations, Control):
         if facts.variable and access.buffer in self.trace.promoted:
             self.trace.store(access.buffer, value)
             return
-        self.builder.store(access.buffer, convert(value, facts.dtype), list(access.mins))
+        self.builder.store(access.buffer, convert(value, stored_type(facts.dtype, access.mins)), list(access.mins))
 
     def _set_python_item(self, obj: Any, index: Any, value: Any) -> None:
         if isinstance(obj, Expr):
