@@ -133,3 +133,16 @@ def test_a_value_unequal_to_itself_is_nan():
     a, got = np.array([1, np.nan, np.inf, -0.0], np.float32), np.zeros((2, 4), bool)
     tilelang.compile(main, target="cpu")(a, a.astype(np.float16), got)
     assert got.tolist() == [[False, True, False, False], [False, True, True, True]]
+
+
+def test_likely_conditions():
+    @T.prim_func
+    def main(A: T.Tensor((50,), "int32"), B: T.Tensor((50,), "int32")):
+        with T.Kernel(1, threads=64):
+            i = T.get_thread_binding()
+            if T.likely(i < 50):
+                B[i] = T.if_then_else(T.likely(A[i] > 3), A[i], 0)
+
+    a, b = np.arange(50, dtype=np.int32) % 7, np.zeros(50, np.int32)
+    tilelang.compile(main, target="cpu")(a, b)
+    assert np.array_equal(b, np.where(a > 3, a, 0))

@@ -238,6 +238,8 @@ def _call(node: Any, descend: Descend) -> Expr:
     family, _, function = name.rpartition(".")
     if family not in ("tirx", "prim") and name != "tl.math":
         return descend.children(node)
+    if function == "likely":  # a hint that LLVM's code generator does not know
+        return descend(node.args[0])
     if function == "if_then_else" and is_packed(dtype_of(node)):
         a, b = (_bits(descend(v)) for v in node.args[1:])
         return reinterpret(tirx.if_then_else(descend(node.args[0]), a, b), dtype_of(node))
