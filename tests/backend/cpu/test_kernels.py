@@ -230,6 +230,38 @@ def test_saved_artifacts_run_again(tmp_path, linker):
     a, c = np.arange(100, dtype=np.float32), np.zeros(100, np.float32)
     again.entry(a, c)
     assert np.array_equal(c, a + 1) and again.source == artifact.source
+    assert again.save is not None
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    again.save(copy)
+    assert {p.name: p.read_bytes() for p in copy.iterdir()} == {p.name: p.read_bytes() for p in tmp_path.iterdir() if p.is_file()}
+
+
+@pytest.mark.parametrize("linker", ["missing", "failing", "writing nonsense"])
+def test_without_a_linker_kernels_are_compiled_in_memory(tmp_path, monkeypatch, linker):
+    @T.prim_func
+    def main(A: T.Tensor((100,), "float32"), C: T.Tensor((100,), "float32")):
+        with T.Kernel(2) as bx:
+            for i in T.Parallel(50):
+                C[bx * 50 + i] = A[bx * 50 + i] + 3
+
+    tool = tmp_path / "ld"
+    if linker != "missing":
+        tool.write_text("#!/bin/sh\n" + ("exit 1" if linker == "failing" else 'echo nonsense > "$3"') + "\n")
+        tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    artifact = compile_program(main, CPU)
+    a, c = np.arange(100, dtype=np.float32), np.zeros(100, np.float32)
+    artifact.entry(a, c)
+    assert np.array_equal(c, a + 3)
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    assert artifact.save is not None
+    artifact.save(saved)
+    assert not (saved / "kernel.so").exists()
+    c[:] = 0
+    load_artifact(saved, CPU).entry(a, c)
+    assert np.array_equal(c, a + 3)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float8_e4m3fn", "float4_e2m1fn", "int4"])
