@@ -301,3 +301,79 @@ def test_bfloat16_arithmetic_rounds_after_each_operation():
     with np.errstate(invalid="ignore"):
         want = (a * b + a - b).astype(np.float32)
     assert np.array_equal(c.view(ml_dtypes.bfloat16).astype(np.float32), want, equal_nan=True)
+
+
+@pytest.mark.parametrize("grid", [(1,), (2,), (7,), (255,), (257,), (5000,), (40, 3), (3, 300, 2), (1, 9, 1)])
+def test_unequal_blocks_run_once_each(grid):
+    """Portions of one and of many blocks, grids that no portion divides."""
+    count = int(np.prod(grid))
+
+    def flatten(block):
+        coordinates = block if isinstance(block, (list, tuple)) else [block]
+        flat = 0
+        for index, extent in reversed(list(zip(coordinates, grid, strict=True))):
+            flat = flat * extent + index
+        return flat
+
+    @T.prim_func
+    def main(Runs: T.Tensor((count,), "int32"), Work: T.Tensor((count,), "float32")):
+        with T.Kernel(*grid, threads=1) as block:
+            flat = flatten(block)
+            total = T.alloc_var("float32", init=0.0)
+            for i in T.serial(flat % 50):
+                total += i
+            T.atomic_add(Runs[flat], 1)
+            Work[flat] = total
+
+    runs, work = np.zeros(count, np.int32), np.full(count, -1.0, np.float32)
+    compile_program(main, CPU).entry(runs, work)
+    turns = np.arange(count) % 50
+    assert np.array_equal(runs, np.ones(count))
+    assert np.array_equal(work, turns * (turns - 1) / 2)
+
+
+def test_a_printing_kernel_prints_its_blocks_in_order(capsys):
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32")):
+        with T.Kernel(16, 4, threads=1) as (bx, by):
+            T.print(bx + 100 * by)
+
+    compile_program(main, CPU).entry(np.zeros(64, np.float32))
+    values = [int(line.rsplit("=", 1)[1]) for line in capsys.readouterr().out.splitlines()]
+    assert values == [x + 100 * y for y in range(4) for x in range(16)]
+
+
+def test_large_tiles_inside_control_flow():
+    """Panels of products under conditions and in loops that are left early."""
+
+    @T.prim_func
+    def main(A: T.Tensor((4, 32, 32), "float16"), B: T.Tensor((32, 32), "float16"), C: T.Tensor((32, 32), "float32"), n: T.int32):
+        with T.Kernel(1):
+            a = T.alloc_shared((32, 32), "float16")
+            b = T.alloc_shared((32, 32), "float16")
+            c = T.alloc_fragment((32, 32), "float32")
+            T.clear(c)
+            T.copy(B, b)
+            for k in range(4):
+                if k == 1:
+                    continue
+                T.copy(A[k, 0, 0], a)
+                if k < n:
+                    T.gemm(a, b, c)
+                else:
+                    T.gemm(a, b, c, transpose_A=True)
+                    break
+            T.copy(c, C)
+
+    rng = np.random.default_rng(9)
+    a, b = (rng.integers(-3, 4, s).astype(np.float16) for s in ((4, 32, 32), (32, 32)))
+    kernel = compile_program(main, CPU).entry
+    for n in range(5):
+        c = np.zeros((32, 32), np.float32)
+        kernel(a, b, c, n)
+        want = np.zeros((32, 32))
+        for k in (0, 2, 3):
+            want += (a[k] if k < n else a[k].T).astype(float) @ b.astype(float)
+            if k >= n:
+                break
+        assert np.array_equal(c, want)

@@ -7,6 +7,7 @@ block is ordinary memory aligned for vector instructions.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import reduce
 from typing import Any
 
@@ -105,7 +106,7 @@ def _block_indices(block: Var, blocks: list[tuple[Var, Any]]) -> list[Stmt]:
     return binds
 
 
-def _product(extents: list[Any]) -> int:
+def _product(extents: Iterable[Any]) -> int:
     return reduce(lambda a, b: a * b, extents, 1)
 
 

@@ -13,7 +13,23 @@ from typing import Any
 
 from ...ir.dialect import LOCAL
 from ...ir.tvm_api import (
-    AllocBuffer, AttrStmt, Bind, Expr, For, ForKind, Span, Stmt, StringImm, Var, While, const, decl_buffer, load, seq, store, tirx,
+    AllocBuffer,
+    AttrStmt,
+    Bind,
+    Expr,
+    For,
+    ForKind,
+    Span,
+    Stmt,
+    StringImm,
+    Var,
+    While,
+    const,
+    decl_buffer,
+    load,
+    seq,
+    store,
+    tirx,
 )  # fmt: skip
 from .expressions import cast
 from .threads import num_threads
@@ -41,9 +57,8 @@ def share_blocks(total: Any, dtype: str, body: Callable[[Var], list[Stmt]], span
     taken = tirx.call_extern("int64", TAKE, tirx.address_of(load(counter, [0])), portion)
     # The limits change nothing; they tell TVM's analysis the range of the block.
     number = tirx.Min(tirx.Max(load(first, [0]) + step, zero), end - one)
-    turn = For(
-        step, zero, tirx.Min(portion, end - load(first, [0])), ForKind.SERIAL, seq([Bind(block, cast(number, dtype)), *body(block)]), span=span
-    )
+    inside = seq([Bind(block, cast(number, dtype)), *body(block)])
+    turn = For(step, zero, tirx.Min(portion, end - load(first, [0])), ForKind.SERIAL, inside, span=span)
     take = store(first, taken, [0])
     work = seq([AllocBuffer(first), take, While(load(first, [0]) < end, seq([turn, take]), span)])
     workers = max(num_threads(), os.cpu_count() or 1)  # a pool of more threads would leave some without work
