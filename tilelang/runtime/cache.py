@@ -38,11 +38,15 @@ _guard = threading.Lock()
 @functools.cache
 def compiler_fingerprint() -> str:
     """Hash of the package's sources: a changed compiler never reuses what another one made."""
-    root = Path(__file__).resolve().parent.parent
+    root = str(Path(__file__).resolve().parent.parent)
     digest = hashlib.blake2b(digest_size=16)
-    for path in sorted(root.rglob("*.py")):
-        digest.update(str(path.relative_to(root)).encode())
-        digest.update(path.read_bytes())
+    for folder, folders, files in os.walk(root):
+        folders.sort()
+        for name in sorted(f for f in files if f.endswith(".py")):
+            path = f"{folder}{os.sep}{name}"
+            digest.update(path[len(root) :].encode())
+            with open(path, "rb", buffering=0) as source:
+                digest.update(source.read())
     return digest.hexdigest()
 
 
