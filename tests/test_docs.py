@@ -1,9 +1,12 @@
-"""The Python of README.md and of the pages in docs/ runs as written, each page as one program."""
+"""The Python of README.md and of the pages in docs/ runs as written, each page as one program; the pages name every stage."""
 
 import runpy
 from pathlib import Path
 
 import pytest
+
+from tilelang.compiler.compile import BACKENDS
+from tilelang.compiler.pipeline import stages_for
 
 ROOT = Path(__file__).resolve().parents[1]
 FENCE = "```"
@@ -28,3 +31,9 @@ def test_page_runs(page, tmp_path):
     path = tmp_path / f"{page.stem}.py"
     path.write_text(program(page), encoding="utf-8")
     runpy.run_path(str(path), run_name="__main__")
+
+
+def test_every_stage_of_the_cpu_has_its_row():
+    lines = (ROOT / "docs" / "compiler.md").read_text(encoding="utf-8").splitlines()
+    rows = [line.split("`")[1] for line in lines if line.startswith("| `")]
+    assert {stage.name for stage in stages_for(BACKENDS["cpu"])} <= set(rows)

@@ -27,6 +27,12 @@ def test_unknown_names_are_refused():
         _ = knobs.colour
 
 
+def test_a_value_that_cannot_be_read_names_its_variable(monkeypatch):
+    monkeypatch.setenv("TILELANG_AUTO_TUNING_TIMEOUT", "soon")
+    with pytest.raises(ValueError, match="TILELANG_AUTO_TUNING_TIMEOUT='soon' cannot be read as float"):
+        _ = knobs.autotune_timeout
+
+
 def test_every_knob_is_documented_once():
     assert all(k.doc for k in KNOBS)
     assert len({k.name for k in KNOBS}) == len({k.variable for k in KNOBS}) == len(KNOBS)

@@ -136,10 +136,6 @@ class OutOfBoundsWarning(TileWarning):
     """An access is provably outside its tensor: the load gives the safe value, the store is dropped."""
 
 
-class PerformanceNote(TileWarning):
-    """The program is right, but a faster way was declined; the text says why."""
-
-
 def warn(message: str, category: type[Warning], at: Location | None = None, notes: Sequence[tuple[Location, str]] = ()) -> None:
     """Give a warning at the user's line (once per line and text, by Python's own rules)."""
     text = "\n".join([message, *([excerpt(at)] if at else []), *[excerpt(where, label) for where, label in notes]])

@@ -65,7 +65,13 @@ class Knobs:
             return self._scoped[name]
         knob = self._table[name]
         text = os.environ.get(knob.variable)
-        return knob.default if text is None or text == "" else knob.parse(text)
+        if text is None or text == "":
+            return knob.default
+        try:
+            return knob.parse(text)
+        except ValueError:
+            expected = f"{knob.parse.__name__}: {knob.doc}; the default is {knob.default!r}"
+            raise ValueError(f"{knob.variable}={text!r} cannot be read as {expected}") from None
 
     def set(self, **values: Any) -> None:
         """Set knobs for the rest of the process."""

@@ -5,9 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import tilelang
 import tilelang.language as T
 from tilelang.compiler import compile as driver
-from tilelang.errors import InternalError, TileNotSupportedError, TileValueError
+from tilelang.errors import InternalError, TileNotSupportedError, TileValueError, TileWarning
+from tilelang.knobs import knobs
 from tilelang.target.target import Target
 
 CPU = Target("cpu")
@@ -34,6 +36,18 @@ def test_lower_to_stops_after_a_stage():
     assert "T.parallel" in driver.lower_to(double, CPU, None, "lower_tile_ops").script()
     with pytest.raises(TileValueError, match=r"no stage 'nonsense'[\s\S]*lower_tile_ops"):
         driver.lower_to(double, CPU, None, "nonsense")
+
+
+def test_dump_prints_every_time(capsys):
+    with knobs.scoped(dump=("simplify",)):
+        for _ in range(2):
+            tilelang.compile(double, target="cpu")
+            assert capsys.readouterr().err.count("// ---- after simplify\n") == 1
+
+
+def test_dump_of_an_unknown_stage_is_reported():
+    with knobs.scoped(dump=("simplfy",)), pytest.warns(TileWarning, match=r"no stage simplfy; there are check_program, .*simplify"):
+        tilelang.compile(double, target="cpu")
 
 
 def test_a_target_without_backend():

@@ -303,3 +303,15 @@ def test_in_a_function_of_tvm_script():
 )
 def test_the_signature_shows_the_scope(function, scope):
     assert inspect.signature(function).parameters["scope"].default == scope
+
+
+@pytest.mark.parametrize("allocate", [T.alloc_shared, T.alloc_fragment, T.alloc_local, T.alloc_global])
+def test_more_elements_than_offsets_reach(allocate):
+    def define():
+        @T.prim_func
+        def main():
+            with T.Kernel(1):
+                tile = allocate((1 << 16, 1 << 15), "int8")  # noqa: F841
+
+    with pytest.raises(TileValueError, match=r"has 2,147,483,648 elements; an allocation has at most 2,147,483,647\n.*test_allocate"):
+        define()

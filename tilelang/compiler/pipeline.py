@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..backend.base import Backend, Pass
+from ..errors import TileWarning, warn
 from ..ir.context import PassContext
 from ..ir.tvm_api import PrimFunc
 from ..ir.verify import LOOPS, TILE, verify
@@ -67,6 +68,9 @@ def tell(func: PrimFunc, ctx: PassContext) -> None:
 def run(func: PrimFunc, backend: Backend, ctx: PassContext, seconds: dict[str, float] | None = None) -> Iterator[tuple[Stage, PrimFunc]]:
     """Run the stages one by one; yields each stage with the program after it."""
     dump, check = knobs.dump, knobs.verify
+    names = [stage.name for stage in stages_for(backend)]
+    if unknown := [name for name in dump if name not in (*names, "all")]:
+        warn(f"TILELANG_DUMP: target {backend.kind} has no stage {', '.join(unknown)}; there are {', '.join(names)}, all", TileWarning)
     for stage in stages_for(backend):
         assert stage.run is not None
         start = time.perf_counter()

@@ -63,11 +63,6 @@ class Allocation:
             return "thread"
         return "block" if self.scope in (*BLOCK_SCOPES, BARRIER, CLUSTER_BARRIER, TMEM) else "launch"
 
-    @property
-    def element_bits(self) -> int:
-        facts = dtype(self.dtype)
-        return facts.bits * facts.lanes
-
 
 @dataclass(frozen=True)
 class KernelMemory:

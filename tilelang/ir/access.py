@@ -101,10 +101,6 @@ def accesses(node: Any, roots: Mapping[Var, Var] | None = None) -> list[Access]:
     return collector.found
 
 
-def reads_of(node: Any, roots: Mapping[Var, Var] | None = None) -> Iterator[Access]:
-    return (a for a in accesses(node, roots) if a.reads)
-
-
 def writes_of(node: Any, roots: Mapping[Var, Var] | None = None) -> Iterator[Access]:
     return (a for a in accesses(node, roots) if a.writes)
 

@@ -19,7 +19,7 @@ from .constants import constant, literal_type
 from .constants import representable as representable
 from .dialect import VAR, make_call
 from .dtype_table import TypeInfo, info, resolve
-from .tvm_api import Call, Cast, Expr, FloatImm, IntImm, Span, StringImm, TensorRegion, Var, const, is_buffer, load, tirx, tvm_ir
+from .tvm_api import Call, Cast, Expr, FloatImm, IntImm, Span, TensorRegion, Var, const, is_buffer, load, tirx, tvm_ir
 
 Number = (bool, int, float, np.integer, np.floating, np.bool_)
 
@@ -455,7 +455,3 @@ def vector(lanes: Sequence[Any], span: Span | None = None) -> Expr:
 def math_call(function: str, name: str, *values: Expr, span: Span | None = None) -> Call:
     """An elementwise function that TVM has no operator for: `tl.math` with its name, result type `name`."""
     return make_call("tl.math", values, name, span, name=function)
-
-
-def string(text: str) -> Expr:
-    return StringImm(text)

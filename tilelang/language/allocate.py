@@ -22,6 +22,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
@@ -77,6 +78,7 @@ class _Default(str):
 
 _SHARED_DEFAULT, _VAR_DEFAULT = _Default(SHARED_DYN), _Default(VAR)
 _VECTOR_ALIGNMENT = 64  # bytes; our own memory, so that vectors of any width are aligned
+MOST_ELEMENTS = (1 << 31) - 1  # offsets into what a program allocates have 32 bits
 REDUCE_OPS = ("sum", "max", "min", "bitand", "bitor", "bitxor")
 
 
@@ -360,6 +362,7 @@ def _allocate(
     if not extents:
         raise TileValueError(f"{what}: shape () has no extents; a scalar is T.alloc_var(dtype) or shape (1,)")
     _check_symbolic(what, extents, scope)
+    _check_size(what, extents)
     if scope == VAR and extents != (1,):
         raise TileValueError(f"{what}: scope {VAR!r} holds one scalar, not shape {extents}", remedy="use T.alloc_local for an array")
     if kind == "handle":
@@ -390,6 +393,15 @@ def _check_symbolic(what: str, extents: Sequence[Any], scope: str) -> None:
                 remedy="make the extent a Python int, or use T.alloc_shared for a size known at launch",
             )
         _check_launch_constant(what, axis, extent)
+
+
+def _check_size(what: str, extents: Sequence[Any]) -> None:
+    count = math.prod(extent for extent in extents if isinstance(extent, int))
+    if count > MOST_ELEMENTS:
+        raise TileValueError(
+            f"{what}: shape {tuple(extents)} has {count:,} elements; an allocation has at most {MOST_ELEMENTS:,}",
+            remedy="pass larger tensors as parameters",
+        )
 
 
 def _check_launch_constant(what: str, axis: int, extent: Expr) -> None:

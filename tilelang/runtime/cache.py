@@ -73,7 +73,7 @@ def enabled() -> bool:
 
 def cached_artifact(func: PrimFunc, target: Target, config: Mapping[str, Any]) -> tuple[str, Artifact]:
     """(key, artifact): from memory, from disk, or compiled now. Threads asking for the same program compile it once."""
-    if not enabled():
+    if not enabled() or knobs.dump:  # nothing could be dumped of a program whose code is at hand
         return "", compile_program(func, target, config)
     key = cache_key(func, target, config)
     with _guard:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import TileIndexError, TileTypeError, TileValueError
-from ..ir.dialect import BARRIER, CLUSTER_BARRIER, DESCRIPTORS, FRAGMENT, GLOBAL, REDUCER, SHARED_SCOPES, TMEM
+from ..ir.dialect import BARRIER, CLUSTER_BARRIER, DESCRIPTORS, GLOBAL, REDUCER, SHARED_SCOPES, TMEM
 from ..ir.tvm_api import Analyzer, IntImm, TensorLoad, TensorRegion, Var, dtype_of, is_buffer, region, shape_of, tirx
 
 # Storage that no ordinary tile operator may touch, and what to use there.
@@ -162,8 +162,3 @@ def scope_rank(scope: str) -> int:
     if scope == GLOBAL:
         return 2
     return 1 if scope in SHARED_SCOPES else 0
-
-
-def is_tile(scope: str) -> bool:
-    """Memory of the block that is no global tensor."""
-    return scope in SHARED_SCOPES or scope == FRAGMENT
