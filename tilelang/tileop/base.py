@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..ir.context import PassContext
 from ..ir.kernel import KernelRegion
 from ..ir.tvm_api import Call, Span, Stmt, Var
+from ..layout.fragment import Fragment
 
 
 @dataclass
@@ -45,9 +47,11 @@ class TileOperator:
 @dataclass(frozen=True)
 class Lowering:
     """A faster way for one operator on one backend. accepts: None, or why this call is declined (told to the user by
-    `explain`). After acceptance an exception is a bug and propagates."""
+    `explain`). After acceptance an exception is a bug and propagates. layouts: on a GPU, the layouts that the lowering wants
+    for its fragment operands, asked before layouts are chosen; `accepts` then looks at the layouts that were chosen."""
 
     name: str
     op: str
     accepts: Callable[[Call, LowerContext], str | None]
     lower: Callable[[Call, LowerContext], Stmt]
+    layouts: Callable[[Call, LowerContext], Mapping[Any, Fragment]] | None = None
