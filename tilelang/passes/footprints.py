@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from ..ir.access import Access, accesses
-from ..ir.dialect import BARRIER, CLUSTER_BARRIER, FRAGMENT, THREAD_SCOPES, op_name
+from ..ir.dialect import BARRIER, CLUSTER_BARRIER, FRAGMENT, SHARED_SCOPES, THREAD_SCOPES, op_name
+from ..ir.evaluate import evaluate
 from ..ir.kernel import KernelRegion
 from ..ir.rewrite import substitute, walk
 from ..ir.tvm_api import (
@@ -32,8 +33,8 @@ from ..ir.tvm_api import (
     linear_coefficients,
     tirx,
 )  # fmt: skip
+from ..layout import LayoutError
 from .facts import MAX_LEAVES, conjuncts, holds_load, leaves
-from .index_values import UnknownValueError, values
 from .thread_uniformity import ThreadUniformity
 
 MAX_POINTS = 1 << 20  # (thread, iteration, element) triples of one access; larger ones count as touching anything
@@ -53,7 +54,8 @@ class Dim:
 @dataclass(frozen=True, eq=False)
 class Footprint:
     """One access by the threads of a group. serial: the same for copies made by `at`. threads: the linear thread of each
-    point, as long as each `rel`. warp_wide: no thread owns the elements. landing: the write of an asynchronous copy."""
+    point, as long as each `rel`. warp_wide: no thread owns the elements. landing: the write of an asynchronous copy.
+    exact: the points are all touched whenever the statement runs (otherwise some may not be)."""
 
     serial: int
     root: Var
@@ -62,6 +64,7 @@ class Footprint:
     atomic: bool
     warp_wide: bool
     landing: bool
+    exact: bool
     dims: tuple[Dim, ...]
     threads: np.ndarray
     node: Any
@@ -79,18 +82,22 @@ class Footprint:
 
 @dataclass
 class _Around:
-    """What stands around an access inside the statement: loops with constant bounds, conditions."""
+    """What stands around an access inside the statement: loops with constant bounds, conditions. certain: nothing else
+    decides whether it happens."""
 
     loops: dict[Var, tuple[int, int]]
     conditions: list[Any]
+    certain: bool = True
 
 
 class Footprints:
-    """Makes footprints for one kernel region. relevant: roots of memory that the kernel writes somewhere."""
+    """Makes footprints for one kernel region. relevant: roots of memory that the kernel writes somewhere, and all of
+    shared memory if `reads` is set."""
 
-    def __init__(self, kernel: KernelRegion, uniform: ThreadUniformity, roots: Mapping[Var, Var]) -> None:
+    def __init__(self, kernel: KernelRegion, uniform: ThreadUniformity, roots: Mapping[Var, Var], reads: bool = False) -> None:
         self.kernel, self.uniform, self.roots = kernel, uniform, roots
-        self.relevant = {a.root for a in accesses(kernel.body, roots) if a.writes and not _is_private(a.root)}
+        wanted = (a for a in accesses(kernel.body, roots) if not _is_private(a.root))
+        self.relevant = {a.root for a in wanted if a.writes or (reads and a.root.scope() in SHARED_SCOPES)}
         self.count = 0
         self.values: dict[Var, Expr] = {}
         self.sizes: dict[Var, int] = {}
@@ -117,12 +124,12 @@ class Footprints:
             yield from self._collect(node.body, self._with_loop(node, around), threads)
         elif isinstance(node, IfThenElse):
             yield from self._leaf([node.condition], node, around, threads)
-            yield from self._collect(node.then_case, _Around(around.loops, [*around.conditions, *conjuncts(node.condition)]), threads)
+            yield from self._collect(node.then_case, self._when(around, conjuncts(node.condition)), threads)
             if node.else_case is not None:
-                yield from self._collect(node.else_case, _Around(around.loops, [*around.conditions, tirx.Not(node.condition)]), threads)
+                yield from self._collect(node.else_case, self._when(around, [tirx.Not(node.condition)]), threads)
         elif isinstance(node, While):
             yield from self._leaf([node.condition], node, around, threads)
-            yield from self._collect(node.body, around, threads)
+            yield from self._collect(node.body, replace(around, certain=False), threads)
         elif isinstance(node, AttrStmt):
             yield from self._collect(node.body, around, threads)
         else:
@@ -130,8 +137,11 @@ class Footprints:
 
     def _with_loop(self, loop: For, around: _Around) -> _Around:
         if not (isinstance(loop.min, IntImm) and isinstance(loop.extent, IntImm)):
-            return around
-        return _Around({**around.loops, loop.loop_var: (int(loop.min), int(loop.extent))}, around.conditions)
+            return replace(around, certain=False)
+        return replace(around, loops={**around.loops, loop.loop_var: (int(loop.min), int(loop.extent))})
+
+    def _when(self, around: _Around, conditions: Sequence[Any]) -> _Around:
+        return replace(around, conditions=[*around.conditions, *conditions])
 
     def _leaf(self, nodes: Sequence[Any], at: Any, around: _Around, threads: np.ndarray) -> Iterator[Footprint]:
         for node in nodes:
@@ -145,11 +155,11 @@ class Footprints:
         rank = len(access.buffer.ty.shape) if is_buffer(access.buffer) else 1
         ranges = access.ranges if access.ranges is not None else [None] * rank
         parts = [self._split(r, around) for r in ranges]
-        dims, points = self._enumerate(parts, ranges, around, threads)
+        dims, points, exact = self._enumerate(parts, ranges, around, threads)
         self.count += 1
         return Footprint(
             self.count, access.root, access.buffer, access.mode, access.atomic, name in _WARP_WIDE, name == "tl.cp_async" and access.writes,
-            dims, points, access.node, getattr(at, "span", None),
+            exact and name not in _WARP_WIDE, dims, points, access.node, getattr(at, "span", None),
         )  # fmt: skip
 
     def _split(self, r: Any, around: _Around) -> tuple[Any, Any] | None:
@@ -191,7 +201,7 @@ class Footprints:
             moving = _plus(moving, 1, var * tirx.const(coefficient, str(var.ty.dtype)))
         return moving, found[1]
 
-    def _enumerate(self, parts: Any, ranges: Any, around: _Around, threads: np.ndarray) -> tuple[tuple[Dim, ...], np.ndarray]:
+    def _enumerate(self, parts: Any, ranges: Any, around: _Around, threads: np.ndarray) -> tuple[tuple[Dim, ...], np.ndarray, bool]:
         """Arrays over (thread, inner iterations, elements of the block), one for each dimension, and the threads."""
         used: list[Var] = []
         conditions = [substitute(c, self.values) if self.values else c for c in around.conditions]
@@ -200,28 +210,28 @@ class Footprints:
         extents = [1 if p is None else int(r.extent) for p, r in zip(parts, ranges, strict=True)]
         shape = [len(threads), *(max(around.loops[v][1], 0) for v in used), *extents]
         if np.prod(shape, dtype=np.float64) > MAX_POINTS:
-            return tuple(Dim(None, None) for _ in parts), threads
+            return tuple(Dim(None, None) for _ in parts), threads, False
         env = self._environment(threads, used, around, len(shape))
         dims: list[tuple[Any, Any]] = []
         for k, part in enumerate(parts):
             rel = None
             if part is not None:
                 try:
-                    rel = values(part[1], env) if part[1] is not None else np.zeros((), np.int64)
+                    rel = evaluate(part[1], env) if part[1] is not None else np.zeros((), np.int64)
                     rel = rel + _axis(np.arange(extents[k]), 1 + len(used) + k, len(shape))
-                except UnknownValueError:
+                except LayoutError:
                     rel = None
             dims.append((part[0] if part is not None else None, rel))
-        mask = np.ones(shape, bool)
+        mask, exact = np.ones(shape, bool), around.certain
         for condition in conditions:
             try:
-                mask = mask & values(condition, env).astype(bool)
-            except UnknownValueError:
-                continue
+                mask = mask & np.asarray(evaluate(condition, env), bool)
+            except LayoutError:
+                exact = False
         keep = mask.ravel()
         flat = lambda a: np.broadcast_to(a, shape).ravel()[keep]  # noqa: E731
         found = tuple(Dim(base, None if rel is None else flat(rel)) for base, rel in dims)
-        return found, flat(_axis(threads, 0, len(shape)))
+        return found, flat(_axis(threads, 0, len(shape))), exact
 
     def _environment(self, threads: np.ndarray, used: list[Var], around: _Around, rank: int) -> dict[Var, np.ndarray]:
         env: dict[Var, np.ndarray] = {}

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.evaluate import evaluate
 from ..ir.rewrite import walk
 from ..ir.tvm_api import Expr, IntImm, TensorLoad, Var, dtype_of, ffi, is_expr, linear_coefficients, tirx
+from ..layout import LayoutError
 from .facts import Facts
 from .footprints import Footprint
-from .index_values import UnknownValueError, values
 
 _MAX_CASES = 4096
 
@@ -73,8 +74,8 @@ class RaceProof:
             shape[k] = domain[1]
             env[var] = np.arange(domain[0], domain[0] + domain[1]).reshape(shape)
         try:
-            return sorted({int(v) for v in np.unique(values(difference, env))})
-        except UnknownValueError:
+            return sorted({int(v) for v in np.unique(evaluate(difference, env))})
+        except LayoutError:
             return None
 
     def _domain(self, expr: Expr, var: Var) -> tuple[int, int] | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.dialect import ATTR_REDUCE_SCOPE, ATTR_WS, op_name
+from ..ir.dialect import ATTR_REDUCE_SCOPE, ATTR_WS, attr, op_name
 from ..ir.kernel import KernelRegion, rebuild_body
 from ..ir.rewrite import substitute, walk
 from ..ir.tvm_api import AttrStmt, Bind, Call, Evaluate, For, IfThenElse, IntImm, SeqStmt, Stmt, Var, While, seq
@@ -25,6 +25,7 @@ from .uniformity import LEAVE
 
 GROUP_THREADS = 128  # threads of one T.ws group
 _MBARRIERS = ("tl.mbarrier_wait", "tl.mbarrier_arrive", "tl.mbarrier_expect_tx")
+_HINTS = {"ptx_commit_group": "tl.cp_async_commit", "ptx_wait_group": "tl.cp_async_wait"}
 _ASYNC = {"tl.cp_async_commit": "commit", "tl.cp_async_wait": "wait"}
 
 
@@ -84,6 +85,8 @@ class TreeBuilder:
 
     def _leaf(self, stmt: Stmt) -> Node:
         name = op_name(stmt.value) if isinstance(stmt, Evaluate) else ""
+        if name == "tl.hint":
+            name = _HINTS.get(str(attr(stmt.value, "what")), "")
         kind = "leaf"
         if name in LEAVE:
             kind = "break" if name.endswith("break_loop") else "continue"
@@ -95,7 +98,7 @@ class TreeBuilder:
 
     def _quiet(self, loop: For) -> bool:
         """Can the loop stay whole: no synchronisation inside and no two accesses of different threads that meet?"""
-        if calls(loop, (*BLOCK_BARRIERS, *_ASYNC, *_MBARRIERS, *LEAVE, "tl.cp_async")) or _holds_region(loop):
+        if calls(loop, (*BLOCK_BARRIERS, *_ASYNC, *_MBARRIERS, *LEAVE, "tl.cp_async", "tl.hint")) or _holds_region(loop):
             return False
         touches = self._touches(loop)
         return not any(self.proof.may_race(a, b) for a, b in combinations_with_replacement(touches, 2))
