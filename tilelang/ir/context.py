@@ -23,10 +23,12 @@ class Note:
 @dataclass(frozen=True)
 class FragmentPlan:
     """Where a fragment lives: `layout` maps an element (and copy) to (thread, register); `registers` is the per-thread
-    buffer (scope local) that holds them. Both names mean the same storage."""
+    buffer (scope local) that holds them. Both names mean the same storage. groups: None, or the 128-thread groups (`T.ws`)
+    on whose threads alone it lives; `layout` counts the threads of these groups from 0."""
 
     layout: Fragment
     registers: Any
+    groups: tuple[int, ...] | None = None
 
 
 @dataclass

@@ -1,11 +1,432 @@
-"""T.Parallel nests become loops of one thread, fragments become registers (LOOPS to THREADS)."""
+"""T.Parallel nests become loops of one thread, fragments become registers (LOOPS to THREADS).
+
+In: a LOOPS program and the fragments' plans in the context. Out: level THREADS: what a nest or a collective statement does
+once is divided among the threads. A nest runs where the elements of one of its fragments are (`loop_layouts`); fragments
+whose elements are elsewhere pass through a shared scratch tile, with a note at the user's line. `T.ws` regions become
+conditions on the thread.
+"""
 
 from __future__ import annotations
 
-from ..ir.context import PassContext
-from ..ir.tvm_api import PrimFunc
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import TileValueError
+from ..ir.access import view_roots
+from ..ir.context import FragmentPlan, PassContext
+from ..ir.dialect import (
+    ANNOTATION_ALLOC,
+    ATTR_COLLECTIVE,
+    ATTR_WS,
+    FRAGMENT,
+    LOCAL,
+    SHARED_DYN,
+    SHARED_SCOPES,
+    op_name,
+)  # fmt: skip
+from ..ir.kernel import KernelRegion, map_kernels, rebuild_body
+from ..ir.rewrite import Descend, rewrite, walk
+from ..ir.tvm_api import (
+    AllocBuffer,
+    AttrStmt,
+    Bind,
+    BufferStore,
+    Call,
+    DeclBuffer,
+    Evaluate,
+    Expr,
+    For,
+    IfThenElse,
+    IntImm,
+    PrimFunc,
+    SeqStmt,
+    Stmt,
+    TensorLoad,
+    TensorRegion,
+    Var,
+    While,
+    const,
+    decl_buffer,
+    dtype_of,
+    load,
+    location_of,
+    region,
+    seq,
+    static_shape,
+    store,
+    tirx,
+    tvm,
+)  # fmt: skip
+from .coalescing import coalesced, replicated
+from .loop_layouts import LoopLayout, owned_register, solve
+from .nest_code import Homes, from_scratch, guarded, over_block, over_registers, rewritten_body, serial_loops, to_scratch
+from .nests import FragmentAccess, Nest, is_nest, mentions, read_nest
+from .register_maps import RegisterMap, register_map
+from .thread_groups import Threads, belongs, groups_of, part, whole_block
+from .uniformity import BARRIERS, Uniformity, is_warp_call
+
+DEMOTED = "demoted"  # fact of an allocation: a fragment that lives in shared memory
+_BARRIER_COST = 32  # of a conversion, in elements of one thread
 
 
 def partition_loops(func: PrimFunc, ctx: PassContext) -> PrimFunc:
-    """See the module."""
-    return func
+    """Give every kernel region the form of one thread's program. Raises TileValueError for a collective statement that uses
+    a value which differs between threads and has not one iteration for each thread."""
+    roots = view_roots(func.body)
+    return func.with_body(map_kernels(func.body, lambda kernel: _Partition(kernel, ctx, roots).run().to_stmt()))
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where one fragment lives."""
+
+    map: RegisterMap
+    registers: Var
+    threads: Threads
+    member: tuple[Expr, ...]
+
+    @property
+    def cost(self) -> int:
+        return _BARRIER_COST + 2 * self.map.registers
+
+
+class _Partition:
+    """The rewrite of one kernel region."""
+
+    def __init__(self, kernel: KernelRegion, ctx: PassContext, roots: dict[Var, Var]) -> None:
+        self.kernel, self.ctx, self.roots = kernel, ctx, roots
+        self.block = whole_block(kernel)
+        self.uniform = Uniformity(kernel, roots)
+        self.thread_vars = {var for var, _ in kernel.threads}
+        self.homes: dict[Var, Home] = {}
+        self.demoted: set[Var] = set()
+        self.scratch: dict[Var, Var] = {}
+
+    def run(self) -> KernelRegion:
+        before: list[Stmt] = []
+        if not isinstance(self.block.index, Var):
+            thread = Var("thread", "int32")
+            before.append(Bind(thread, self.block.index, self.kernel.span))
+            self.block = whole_block(self.kernel, thread)
+        walk(self.kernel.body, {AllocBuffer: self.declare})
+        body = self.stmt(self.kernel.body, self.block)
+        tiles = [AllocBuffer(tile, None, self.kernel.span) for tile in self.scratch.values()]
+        return self.kernel.with_body(seq([*before, *tiles, body]))
+
+    def declare(self, node: AllocBuffer) -> None:
+        facts = dict((node.annotations or {}).get(ANNOTATION_ALLOC) or {})
+        if DEMOTED in facts:
+            self.demoted.add(node.buffer)
+        if node.buffer.scope() != FRAGMENT:
+            return
+        plan = self.ctx.fragments.get(node.buffer) or self.default_plan(node.buffer)
+        threads = self.block if plan.groups is None else part(self.block, plan.groups)
+        member = () if plan.groups is None else (belongs(self.block, plan.groups),)
+        found = register_map(plan.layout, threads.count)
+        assert found is not None, f"{node.buffer.name}: a layout without formula was chosen"
+        self.homes[node.buffer] = Home(found, plan.registers, threads, member)
+
+    def default_plan(self, buffer: Var) -> FragmentPlan:
+        """A fragment made after layouts were chosen: one element on every thread, a tile spread over them."""
+        shape, bits = static_shape(buffer), tvm.DataType(dtype_of(buffer)).bits
+        many = math.prod(shape) > 1
+        layout = coalesced(shape, bits, self.block.count) if many else replicated(shape, self.block.count)
+        registers = decl_buffer((layout.get_register_size(),), dtype_of(buffer), str(buffer.name), LOCAL, span=buffer.span)
+        return FragmentPlan(layout, registers)
+
+    # ---------------------------------------------------------------- statements
+    def stmt(self, node: Stmt, where: Threads) -> Stmt:
+        """A statement that every thread of `where` executes."""
+        if isinstance(node, SeqStmt):
+            return seq([self.stmt(child, where) for child in node.seq])
+        if is_nest(node):
+            return self.nest(node, where)
+        if isinstance(node, AllocBuffer):
+            return AllocBuffer(self.homes[node.buffer].registers, None, node.span) if node.buffer in self.homes else node
+        if isinstance(node, DeclBuffer):
+            return node
+        if isinstance(node, AttrStmt):
+            return self.attribute(node, where)
+        if isinstance(node, For):
+            low, extent = self.scalar(node.min), self.scalar(node.extent)
+            return For(node.loop_var, low, extent, node.kind, self.stmt(node.body, where), node.thread_binding, node.annotations,
+                       node.step, node.span)  # fmt: skip
+        if isinstance(node, While):
+            return While(self.scalar(node.condition), self.stmt(node.body, where), node.span)
+        if isinstance(node, IfThenElse):
+            otherwise = self.stmt(node.else_case, where) if node.else_case is not None else None
+            return IfThenElse(self.scalar(node.condition), self.stmt(node.then_case, where), otherwise, node.span)
+        return self.leaf(node, where)
+
+    def attribute(self, node: AttrStmt, where: Threads) -> Stmt:
+        if node.attr_key == ATTR_WS:
+            groups = groups_of(node)
+            threads = part(self.block, groups)
+            before: list[Stmt] = []
+            if not isinstance(threads.index, Var):
+                index = Var("thread_of_group", "int32")
+                before.append(Bind(index, threads.index, node.span))
+                threads = Threads(threads.count, index, threads.groups)
+            body = seq([*before, self.stmt(node.body, threads)])
+            return IfThenElse(belongs(self.block, groups), rebuild_body(node, body), None, node.span)
+        if node.attr_key == ATTR_COLLECTIVE:
+            return self.stmt(node.body, where) if self.of_threads(node.body) else self.once(node.body, where)
+        return rebuild_body(node, self.stmt(node.body, where))
+
+    def of_threads(self, body: Stmt) -> bool:
+        """Is this lowered operator the program of a thread already (rather than a statement of the block)?"""
+        if mentions(body, self.thread_vars):
+            return True
+        found: list[Any] = []
+
+        def visit(call: Call) -> None:
+            name = op_name(call)
+            if name in BARRIERS or is_warp_call(call) or name.startswith(("tl.instr", "tl.cp_async", "tl.mbarrier")):
+                found.append(call)
+
+        walk(body, {Call: visit})
+        return bool(found)
+
+    def once(self, node: Stmt, where: Threads) -> Stmt:
+        """A statement that the block executes once."""
+        if isinstance(node, SeqStmt):
+            return seq([self.once(child, where) for child in node.seq])
+        if isinstance(node, Bind | AllocBuffer | DeclBuffer) or is_nest(node):
+            return self.stmt(node, where)
+        if isinstance(node, Evaluate) and isinstance(node.value, IntImm):
+            return node
+        if not _holds_nest(node):
+            return self.nest(node, where)
+        if isinstance(node, IfThenElse):
+            otherwise = self.once(node.else_case, where) if node.else_case is not None else None
+            return IfThenElse(self.scalar(node.condition), self.once(node.then_case, where), otherwise, node.span)
+        return rebuild_body(node, self.once(node.body, where))
+
+    # ---------------------------------------------------------------- statements of every thread
+    def leaf(self, node: Stmt, where: Threads) -> Stmt:
+        if isinstance(node, Evaluate) and op_name(node.value) == "tl.print" and self.prints_tile(node.value):
+            return self.nest(node, where)
+        result = self.scalar(node)
+        if isinstance(node, BufferStore) and node.buffer in self.demoted:
+            return guarded(result, [_is_zero(where)], node.span)
+        return result
+
+    def prints_tile(self, call: Call) -> bool:
+        return any(isinstance(a, TensorRegion) and a.source.scope() in (*SHARED_SCOPES, FRAGMENT) for a in call.args)
+
+    def scalar(self, node: Any) -> Any:
+        """A statement or expression of a thread, in which a fragment must be one that every thread holds whole."""
+
+        def index(buffer: Var, indices: Sequence[Any]) -> list[Any]:
+            home = self.homes[buffer]
+            assert home.map.same_for_all, f"{buffer.name}: an element of a spread fragment is named by a thread"
+            return [home.map.layout.forward(list(indices), 0)[1]]
+
+        def on_load(inner: TensorLoad, descend: Descend) -> Expr:
+            if inner.source not in self.homes:
+                return descend.children(inner)
+            return load(self.homes[inner.source].registers, index(inner.source, [descend(i) for i in inner.indices]), inner.span)
+
+        def on_store(inner: BufferStore, descend: Descend) -> Stmt:
+            if inner.buffer not in self.homes:
+                return descend.children(inner)
+            at = index(inner.buffer, [descend(i) for i in inner.indices])
+            return store(self.homes[inner.buffer].registers, descend(inner.value), at, inner.span)
+
+        def on_region(inner: TensorRegion, descend: Descend) -> Expr:
+            if inner.source not in self.homes:
+                return descend.children(inner)
+            at = index(inner.source, [descend(r.min) for r in inner.region])
+            return region(self.homes[inner.source].registers, at, [const(1, "int32")])
+
+        return rewrite(node, {TensorLoad: on_load, BufferStore: on_store, TensorRegion: on_region})
+
+    # ---------------------------------------------------------------- nests
+    def nest(self, node: Stmt, where: Threads) -> Stmt:
+        nest = read_nest(node, lambda b: b in self.homes, self.roots)
+        if nest.outer_locals:
+            return self.everywhere(nest, where)
+        if self.uniform.mentions(node):
+            return self.mapped(nest, where)
+        carried = self.carried(nest)
+        best: tuple[int, LoopLayout | None, Homes, list[Var]] | None = None
+        for layout in self.layouts(nest, where, carried):
+            homes, converted = self.places(nest, layout)
+            cost = sum(self.homes[b].cost for b in converted) + layout.registers.registers * _iterations(layout.serial)
+            if best is None or cost < best[0]:
+                best = cost, layout, homes, converted
+        spread = self.spread(nest, where, carried)
+        if best is None or spread[0] < best[0]:
+            best = spread
+        _, layout, homes, converted = best
+        homes.scratch = {buffer: self.scratch_of(buffer) for buffer in converted}
+        if layout is None:
+            return self.with_conversions(nest, where, converted, over_block(nest, homes, where, carried))
+        home = next(h for h in self.homes.values() if h.map is layout.registers)
+        member = () if home.threads.groups == where.groups else home.member
+        threads = where if not member else home.threads
+        return self.with_conversions(nest, where, converted, over_registers(layout, homes, threads, member))
+
+    def layouts(self, nest: Nest, where: Threads, carried: list[For]) -> list[LoopLayout]:
+        """The loop layouts that follow a fragment of the nest."""
+        found: list[LoopLayout] = []
+        for access in nest.fragments:
+            home = self.homes[access.buffer]
+            once = nest.effects or nest.rereads
+            if (home.map.replicated and once) or access.buffer in nest.whole or not self.reaches(home, where):
+                continue
+            layout = solve(nest, access, home.map, set())
+            if layout is None or any(not any(f.same_as(s) for s in layout.serial) for f in carried):
+                continue
+            found.append(layout)
+        return found
+
+    def reaches(self, home: Home, where: Threads) -> bool:
+        """Do all threads that hold the fragment execute this statement?"""
+        return where.groups is None or where.groups == home.threads.groups
+
+    def places(self, nest: Nest, layout: LoopLayout) -> tuple[Homes, list[Var]]:
+        """Registers for the fragments whose elements the executing threads own; scratch tiles for the others."""
+        homes, converted = Homes(), []
+        for buffer in nest.buffers():
+            home = self.homes[buffer]
+            mine: list[tuple[Any, Var, Any]] = []
+            for access in nest.fragments:
+                if access.buffer.same_as(buffer):
+                    place = owned_register(layout, access, home.map)
+                    if place is None:
+                        break
+                    mine.append((access.node, home.registers, place))
+            else:
+                if buffer not in nest.whole:
+                    homes.registers += mine
+                    continue
+            converted.append(buffer)
+        return homes, converted
+
+    def spread(self, nest: Nest, where: Threads, carried: Sequence[For]) -> tuple[int, LoopLayout | None, Homes, list[Var]]:
+        """Iterations dealt out to the threads: only fragments that every thread holds stay in registers, if they are read at
+        constant elements."""
+        homes, converted = Homes(), []
+        for buffer in nest.buffers():
+            home = self.homes[buffer]
+            mine = [a for a in nest.fragments if a.buffer.same_as(buffer)]
+            everywhere = home.map.same_for_all and home.threads.groups == where.groups and buffer not in nest.whole
+            if everywhere and all(map(_constant_read, mine)):
+                for access in mine:
+                    place = int(home.map.layout.forward([int(i) for i in access.indices], 0)[1])
+                    homes.registers.append((access.node, home.registers, (place, ())))
+                continue
+            converted.append(buffer)
+        extents = nest.static_extents
+        count = math.prod(extents) if extents is not None else 1
+        cost = sum(self.homes[b].cost for b in converted) + -(-count // where.count)
+        return cost, None, homes, converted
+
+    def scratch_of(self, buffer: Var) -> Var:
+        if buffer not in self.scratch:
+            name = f"{buffer.name}_scratch"
+            self.scratch[buffer] = decl_buffer(static_shape(buffer), dtype_of(buffer), name, SHARED_DYN, alignment=16, span=buffer.span)
+        return self.scratch[buffer]
+
+    def with_conversions(self, nest: Nest, where: Threads, converted: Sequence[Var], body: Stmt) -> Stmt:
+        before: list[Stmt] = []
+        after: list[Stmt] = []
+        for buffer in converted:
+            home, tile = self.homes[buffer], self.scratch[buffer]
+            if not self.reaches(home, where):
+                raise TileValueError(
+                    f"{buffer.name} lives on the threads of other groups than those of this statement",
+                    at=location_of(nest.loops[0] if nest.loops else nest.body),
+                    remedy="pass the values through a shared buffer",
+                )
+            member = () if home.threads.groups == where.groups else home.member
+            threads = where if not member else home.threads
+            if not _overwrites(nest, buffer, static_shape(buffer)):
+                before.append(to_scratch(home.map, home.registers, tile, threads, member, nest.span))
+            if buffer in nest.whole or any(a.writes for a in nest.fragments if a.buffer.same_as(buffer)):
+                after.append(from_scratch(home.map, home.registers, tile, threads, member, nest.span))
+            self.ctx.note(
+                location_of(nest.loops[0] if nest.loops else nest.body), "layout",
+                f"{buffer.name} passes through shared memory: the loop runs on other threads than those that hold its elements",
+            )  # fmt: skip
+        return seq([*before, body, *after])
+
+    def carried(self, nest: Nest) -> list[For]:
+        """Loops whose iterations contribute to one element of a tile: they stay together in one thread, in order."""
+        tiles = self.demoted | set(self.homes)
+        if not self.demoted and not nest.fragments:
+            return []
+        found = read_nest(_as_stmt(nest), lambda b: b in tiles, self.roots)
+        result: list[For] = []
+        for access in found.fragments:
+            if not access.writes or not any(a.reads and a.buffer.same_as(access.buffer) for a in found.fragments):
+                continue
+            shape = static_shape(access.buffer)
+            identity = register_map(coalesced(shape, 128, 1), 1)
+            assert identity is not None
+            layout = solve(found, access, identity, set())
+            serial = found.loops if layout is None else layout.serial
+            result += [f for f in nest.loops if any(f.same_as(s) for s in serial) and not any(f.same_as(r) for r in result)]
+        return result
+
+    def everywhere(self, nest: Nest, where: Threads) -> Stmt:
+        """The body writes memory that each thread has for itself: every thread executes all iterations."""
+        converted = nest.buffers()
+        homes = Homes(scratch={buffer: self.scratch_of(buffer) for buffer in converted})
+        body = serial_loops(nest.loops, rewritten_body(nest, homes, None, [_is_zero(where)]), nest.span)
+        return self.with_conversions(nest, where, converted, body)
+
+    def mapped(self, nest: Nest, where: Threads) -> Stmt:
+        """The body uses values that differ between threads: iteration number i belongs to thread number i."""
+        extents = nest.static_extents
+        if not nest.loops or extents is None or math.prod(extents) != where.count:
+            raise TileValueError(
+                f"a collective statement uses a value that differs between threads, and has not exactly one iteration for each of"
+                f" the {where.count} threads",
+                at=location_of(nest.loops[0] if nest.loops else nest.body),
+                remedy="put the value into a shared buffer or fragment first, or loop over exactly one element per thread",
+            )
+        _, _, homes, converted = self.spread(nest, where, [])
+        homes.scratch = {buffer: self.scratch_of(buffer) for buffer in converted}
+        return self.with_conversions(nest, where, converted, over_block(nest, homes, where, []))
+
+
+def _as_stmt(nest: Nest) -> Stmt:
+    return nest.loops[0] if nest.loops else nest.body
+
+
+def _is_zero(where: Threads) -> Expr:
+    return tirx.EQ(where.index, const(0, "int32"))
+
+
+def _constant_read(access: FragmentAccess) -> bool:
+    return not access.writes and all(isinstance(i, IntImm) for i in access.indices)
+
+
+def _iterations(loops: Sequence[For]) -> int:
+    """Iterations of serial loops; a guess for symbolic extents."""
+    return math.prod(int(f.extent) if isinstance(f.extent, IntImm) else 64 for f in loops)
+
+
+def _overwrites(nest: Nest, buffer: Var, shape: Sequence[int]) -> bool:
+    """Does the nest write every element of the fragment, without reading any?"""
+    mine = [a for a in nest.fragments if a.buffer.same_as(buffer)]
+    if buffer in nest.whole or any(a.reads or a.conditional for a in mine) or nest.static_extents is None:
+        return False
+    identity = register_map(coalesced(shape, 128, 1), 1)
+    for access in mine:
+        layout = solve(nest, access, identity, set()) if identity is not None else None
+        if layout is not None:
+            active, dynamic = layout.active()
+            if active.all() and not dynamic:
+                return True
+    return False
+
+
+def _holds_nest(node: Stmt) -> bool:
+    found: list[For] = []
+    walk(node, {For: lambda f: found.append(f) if is_nest(f) else None})
+    return bool(found)
