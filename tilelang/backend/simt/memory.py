@@ -1,0 +1,305 @@
+"""Memory of an emulated block: registers, shared bytes with their shadow, global arrays; every access is checked.
+
+In: indices of all lanes (a Python int where they agree) and a mask. Out: values of all lanes; memory changed in the lanes
+of the mask. Lanes are the last axis; leading axes are iterations that run together.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .report import Site, fail, first, thread_name
+from .shadow import BlockOrder, Clock, Shadow, WarpOrder
+from .values import spread
+
+_UNSIGNED = {4: np.uint32, 8: np.uint64}
+
+
+def index_view(index: np.ndarray) -> np.ndarray:
+    """An index whose negative values are out of range in NumPy too (which would count them from the end)."""
+    if index.dtype.itemsize == 4:
+        return index.view(np.uint32) if index.dtype.kind == "i" else index
+    if index.dtype.itemsize == 8 and index.size and index.min() < 0:
+        raise IndexError
+    return index
+
+
+class Memory:
+    """What the kinds of memory have in common: a name, an element type, a size in elements."""
+
+    def __init__(self, name: str, kind: Any, size: int) -> None:
+        self.name, self.kind, self.size = name, np.dtype(kind), size
+
+    def outside(self, group: Any, index: Any, mask: Any, site: Site) -> None:
+        """Raise for the first lane whose index lies outside."""
+        bad = (np.asarray(index) < 0) | (np.asarray(index) >= self.size)
+        if mask is not None:
+            bad = bad & mask
+        where, lane = first(bad, index, group.lane)
+        fail(
+            f"{thread_name(lane, group.extents)} of block {group.block_name(lane)} accesses element {where} of {self.name}, "
+            f"which has {self.size}", site, remedy="guard the access, or correct the index",
+        )  # fmt: skip
+
+
+# ---------------------------------------------------------------- global memory
+class Global(Memory):
+    """A tensor in global memory as a flat window over the caller's array."""
+
+    def __init__(self, name: str, flat: np.ndarray, block_private: bool = False) -> None:
+        super().__init__(name, flat.dtype, flat.size)
+        self.flat = flat
+
+    def load_one(self, group: Any, index: int, mask: Any, site: Site) -> Any:
+        """The element at an index that all lanes share, as one value."""
+        if mask is False:
+            return self.kind.type(0)
+        if not 0 <= index < self.size:
+            self.outside(group, index, mask, site)
+        return self.flat[index]
+
+    def load(self, group: Any, index: Any, mask: Any, site: Site) -> Any:
+        if mask is False:
+            return np.zeros(group.n, self.kind)
+        if group.counters is not None:
+            group.counters.sectors(group, site, index, mask, self.kind.itemsize, False)
+        try:
+            if mask is None:
+                return self.flat[index_view(index)] if isinstance(index, np.ndarray) else np.full(group.n, self.flat[_one(index)])
+            shape = np.broadcast_shapes(np.shape(index), mask.shape, (group.n,))
+            mask = np.broadcast_to(mask, shape)
+            found = np.zeros(shape, self.kind)
+            found[mask] = self.flat[index_view(np.ascontiguousarray(spread(_array(index), mask)))]
+            return found
+        except IndexError:
+            return self.outside(group, index, mask, site)
+
+    def store(self, group: Any, index: Any, value: Any, mask: Any, site: Site) -> None:
+        if mask is False:
+            return
+        if group.counters is not None:
+            group.counters.sectors(group, site, index, mask, self.kind.itemsize, True)
+        try:
+            if mask is None:
+                if isinstance(index, np.ndarray):
+                    self.flat[index_view(index)] = value
+                else:
+                    self.flat[_one(index)] = value[..., -1] if isinstance(value, np.ndarray) else value
+                return
+            mask = np.broadcast_to(mask, np.broadcast_shapes(np.shape(index), np.shape(value), mask.shape, (group.n,)))
+            self.flat[index_view(np.ascontiguousarray(spread(_array(index), mask)))] = spread(value, mask)
+        except IndexError:
+            self.outside(group, index, mask, site)
+
+    def as_type(self, name: str, kind: Any, size: int) -> Global:
+        """The same memory under another element type."""
+        return Global(name, self.flat.view(kind))
+
+
+def _one(index: int) -> int:
+    if index < 0:
+        raise IndexError
+    return index
+
+
+def _array(index: Any) -> np.ndarray:
+    return index if isinstance(index, np.ndarray) else np.asarray(index, np.int64)
+
+
+# ---------------------------------------------------------------- registers
+class Registers(Memory):
+    """Per-thread memory: `rows[k]` is element k in all lanes. written: rows known to be written in every lane."""
+
+    def __init__(self, name: str, kind: Any, size: int, lanes: int, site: Site) -> None:
+        super().__init__(name, kind, size)
+        self.rows = np.zeros((size, lanes), self.kind)
+        self.full = [False] * size
+        self.known: np.ndarray | None = None
+        self.site = site
+        self.all_full = False
+
+    def load(self, group: Any, index: Any, mask: Any, site: Site) -> Any:
+        if isinstance(index, int):
+            if not 0 <= index < self.size:
+                self.outside(group, index, mask, site)
+            if not self.full[index]:
+                self._check(group, index, mask, site)
+            return self.rows[index]
+        if not self.all_full:
+            self._check(group, index, mask, site)
+        try:
+            if index.shape[-1] == 1:
+                return self.rows[index_view(index[..., 0])]
+            if mask is not None:
+                index = np.where(mask, index, 0).astype(np.int64) if mask is not False else np.zeros(group.n, np.int64)
+            return self.rows[index_view(index), group.column]
+        except IndexError:
+            return self.outside(group, index, mask, site)
+
+    def store(self, group: Any, index: Any, value: Any, mask: Any, site: Site) -> None:
+        if mask is False:
+            return
+        try:
+            if isinstance(index, int):
+                if not 0 <= index < self.size:
+                    raise IndexError
+                if mask is None:
+                    self.rows[index] = value
+                    self.full[index] = True
+                else:
+                    np.copyto(self.rows[index], value, where=mask)
+                    if not self.full[index]:
+                        self._know()[index] |= mask
+                return
+            if mask is None and index.shape[-1] == 1:
+                places = index_view(index[..., 0])
+                self.rows[places] = value
+                self._fill(places)
+                return
+            shape = np.broadcast_shapes(np.shape(index), np.shape(value), (group.n,), *(() if mask is None else (mask.shape,)))
+            chosen = np.ones(shape, bool) if mask is None else np.broadcast_to(mask, shape)
+            places = index_view(np.ascontiguousarray(spread(index, chosen))), spread(group.column, chosen)
+            self.rows[places] = spread(value, chosen)
+            if not self.all_full:
+                self._know()[places] = True
+        except IndexError:
+            self.outside(group, index, mask, site)
+
+    def _fill(self, places: Any) -> None:
+        if self.all_full:
+            return
+        for k in places.reshape(-1).tolist():
+            self.full[k] = True
+        if all(self.full):
+            self.all_full = True
+
+    def _know(self) -> np.ndarray:
+        if self.known is None:
+            self.known = np.zeros(self.rows.shape, bool)
+            self.known[np.asarray(self.full, bool)] = True
+        return self.known
+
+    def _check(self, group: Any, index: Any, mask: Any, site: Site) -> None:
+        """Every lane of the mask must have written what it reads."""
+        if mask is False:
+            return
+        known = self._know()
+        known[np.asarray(self.full, bool)] = True
+        flat = np.clip(index, 0, self.size - 1)
+        bad = ~known[flat, group.column] if isinstance(index, np.ndarray) else ~known[flat]
+        if mask is not None:
+            bad = bad & mask
+        if not bad.any():
+            if isinstance(index, int) and known[index].all():
+                self.full[index] = True
+            return
+        where, lane = first(bad, index, group.lane)
+        fail(
+            f"{thread_name(lane, group.extents)} reads register {self.name}[{where}], which it has not written", site,
+            (self.site, f"{self.name} is allocated here"), remedy="initialise it first",
+        )  # fmt: skip
+
+    def as_type(self, name: str, kind: Any, size: int) -> Registers:
+        """The same registers under another element type of the same size."""
+        view = Registers.__new__(Registers)
+        Memory.__init__(view, name, kind, size)
+        view.rows = self.rows.view(kind)
+        view.full, view.known, view.site, view.all_full = self.full, self.known, self.site, False
+        return view
+
+
+# ---------------------------------------------------------------- shared memory
+class SharedBlock:
+    """The shared bytes of a batch of blocks, and their shadow. groups: sets of buffers that share bytes, with the range
+    they cover and their smallest element."""
+
+    def __init__(self, blocks: int, size: int, clock: Clock, extents: Any, warps: int) -> None:
+        self.blocks, self.clock, self.extents, self.warps = blocks, clock, extents, warps
+        self.bytes = np.full((blocks, max(size, 16)), 0xA5, np.uint8)
+
+    def shadow(self, low: int, high: int, piece: int, names: list[str]) -> tuple[Shadow, int]:
+        pieces = -(-(high - low) // piece)
+        return Shadow(self.blocks * pieces, self.clock, self.extents, names, self.warps), pieces
+
+
+class Shared(Memory):
+    """One shared buffer (or a view of one). owner: its number in the shadow's list of buffers."""
+
+    def __init__(
+        self, name: str, kind: Any, size: int, block: SharedBlock, offset: int, shadow: Shadow, low: int, piece: int, pieces: int, owner: int
+    ) -> None:  # fmt: skip
+        super().__init__(name, kind, size)
+        self.block, self.offset, self.shadow, self.low, self.piece, self.pieces, self.owner = block, offset, shadow, low, piece, pieces, owner
+        width = self.kind.itemsize
+        self.data = block.bytes[:, offset : offset + size * width].view(self.kind)
+        self.scale = max(1, width // piece)
+        self.first = (offset - low) // piece
+        self.each = np.arange(self.scale)
+
+    def as_type(self, name: str, kind: Any, size: int) -> Shared:
+        return Shared(name, kind, size, self.block, self.offset, self.shadow, self.low, self.piece, self.pieces, self.owner)
+
+    def place(self, group: Any, index: Any, mask: Any, site: Site) -> tuple[Any, Any, Any]:
+        """(block, element) of every taking lane, their shadow pieces, and their order."""
+        if mask is None:
+            where = index if isinstance(index, np.ndarray) else np.full(group.n, index, np.int64)
+            if where.shape[-1] == 1 and group.n != 1:
+                where = np.ascontiguousarray(np.broadcast_to(where, (*where.shape[:-1], group.n)))
+            blk, order = group.block, group.order(None)
+        else:
+            mask = np.broadcast_to(mask, np.broadcast_shapes(np.shape(index), mask.shape, (group.n,)))
+            where = np.ascontiguousarray(spread(_array(index) if isinstance(index, np.ndarray) else np.full(group.n, index, np.int64), mask))
+            blk, order = group.block if isinstance(group.block, int) else spread(group.block, mask), group.order(mask)
+        if where.size and (int(where.min()) < 0 or int(where.max()) >= self.size):
+            self.outside(group, index, mask, site)
+        piece = where * self.scale + (blk * self.pieces + self.first)
+        if self.scale > 1:
+            piece = piece + self.each.reshape(-1, *([1] * piece.ndim))
+        return (blk, where), piece, order
+
+    def load(self, group: Any, index: Any, mask: Any, site: Site, atomic: bool = False) -> Any:
+        if mask is False:
+            return np.zeros(group.n, self.kind)
+        if group.counters is not None:
+            group.counters.banks(group, site, index, mask, self, False)
+        at, piece, order = self.place(group, index, mask, site)
+        self.shadow.read(piece, order, site, self.owner, atomic)
+        if mask is None:
+            return self.data[at]
+        mask = np.broadcast_to(mask, np.broadcast_shapes(np.shape(index), mask.shape, (group.n,)))
+        found = np.zeros(mask.shape, self.kind)
+        found[mask] = self.data[at]
+        return found
+
+    def store(self, group: Any, index: Any, value: Any, mask: Any, site: Site) -> None:
+        if mask is False:
+            return
+        if group.counters is not None:
+            group.counters.banks(group, site, index, mask, self, True)
+        lead = np.shape(value)[:-1]
+        if lead and np.shape(index)[:-1] != lead:
+            index = np.broadcast_to(index, np.broadcast_shapes(np.shape(index), np.shape(value))).copy()
+        at, piece, order = self.place(group, index, mask, site)
+        if mask is not None:
+            shape = np.broadcast_shapes(np.shape(index), mask.shape, (group.n,))
+            value = spread(value, np.broadcast_to(mask, shape))
+        self.put(at, piece, order, value, site)
+
+    def put(self, at: Any, piece: Any, order: Any, value: Any, site: Site) -> None:
+        """Store into places that are already resolved."""
+        def same() -> Any:
+            return _bits(self.data[at]) == _bits(np.broadcast_to(np.asarray(value, self.kind), at[1].shape))
+
+        self.shadow.write(piece, order, site, self.owner, same)
+        self.data[at] = value
+        self.shadow.settle(piece, order, site, same)
+
+
+def _bits(values: Any) -> Any:
+    array = np.ascontiguousarray(values)
+    return array.view(f"u{array.dtype.itemsize}")
+
+
+__all__ = ["BlockOrder", "Global", "Memory", "Registers", "Shared", "SharedBlock", "WarpOrder", "index_view"]
