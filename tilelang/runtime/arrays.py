@@ -137,15 +137,18 @@ _new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 
 
 class View:
-    """CPU memory as a DLPack producer. The consumer must not outlive it: made for the duration of one call."""
+    """CPU memory as a DLPack producer. The consumer must not outlive it: made for the duration of one call.
+
+    Launchers that read addresses themselves take its facts instead, and then the memory may be of any device."""
 
     def __init__(self, address: int, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...], keep: Any) -> None:
+        self.address, self.dtype, self.shape, self.strides = address, dtype, shape, strides
         kind, rank = ffi.dtype(dtype), len(shape)
         self._dims = (ctypes.c_int64 * (2 * rank))(*shape, *strides)
         dims = ctypes.addressof(self._dims)
         tensor = _DLTensor(address, 1, 0, rank, kind.type_code, kind.bits, kind.lanes, dims, dims + 8 * rank, 0)
         self._managed = _DLManagedTensor(tensor, None, None)
-        self._keep = keep
+        self.keep = keep
 
     def __dlpack__(self, **_: Any) -> Any:
         return _new_capsule(ctypes.addressof(self._managed), b"dltensor", None)

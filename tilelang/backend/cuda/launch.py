@@ -1,0 +1,296 @@
+"""A compiled program on the device: arguments in, kernels launched.
+
+In: a `CudaProgram` and machine code by architecture (compiled at the first call where it is missing). Out: `Launcher`, called with the
+program's arguments in parameter order: torch tensors, or any other memory of the device as the runtime prepares it. Kernels go to
+torch's current stream of the tensors' device (without torch: the default stream); the call does not wait for them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ...errors import TileAssertionError, TileRuntimeError, TileValueError
+from ...ir.dtype_table import FLOATS, INTEGERS, numpy_type
+from . import driver
+from .program import CudaProgram, KernelFacts
+from .toolchain import Cubin, arch_of, compile_source
+
+# struct's letter and the padding to 8 bytes, by C++ type.
+_FORMATS = {"bool": "?7x", "int8_t": "b7x", "uint8_t": "B7x", "int16_t": "h6x", "uint16_t": "H6x", "int": "i4x", "uint32_t": "I4x",
+            "int64_t": "q", "uint64_t": "Q", "float": "f4x", "double": "d", "half_t": "e6x", "bfloat16_t": "H6x"}  # fmt: skip
+
+
+class Refused(TileValueError):
+    """An argument is not what the kernel was compiled for. The runtime finds out what is wrong with it."""
+
+    def __init__(self, name: str = "") -> None:
+        super().__init__(f"{name or 'an argument'}: not a tensor of the device, shape and element type that the kernel expects")
+
+
+class Launcher:
+    """Callable with the program's arguments. `arch`: architecture to compile for; "" asks each device."""
+
+    def __init__(self, program: CudaProgram, arch: str = "", cubins: Mapping[tuple[str, bool], Cubin] | None = None) -> None:
+        self.program, self.arch = program, arch
+        self.cubins: dict[tuple[str, bool], Cubin] = dict(cubins or {})
+        self._ready: dict[tuple[int, bool], list[_Kernel]] = {}
+        self._lock = threading.Lock()
+        self._direct: Callable[..., None] | None = None
+        self._plain: set[tuple[type, ...]] = set()
+        self._general = self._compile_host({t: t for t in (*FLOATS, *INTEGERS, "bool", "handle")}, _stream_of)
+
+    def __call__(self, *args: Any) -> None:
+        kinds = tuple(map(type, args))
+        if kinds in self._plain:
+            self._direct(*args)  # type: ignore[misc]
+            return
+        torch = sys.modules.get("torch")
+        if torch is not None and all(k in (torch.Tensor, torch.nn.Parameter, int, float, bool) for k in kinds):
+            if self._direct is None:
+                types = {t: getattr(torch, t, t) for t in (*FLOATS, *INTEGERS, "bool", "handle")}
+                self._direct = self._compile_host(types, torch._C._cuda_getCurrentRawStream)
+            self._plain.add(kinds)
+            self._direct(*args)
+            return
+        self._general(*[memory(a) for a in args])
+
+    # ---------------------------------------------------------------- host function
+    def _compile_host(self, types: Mapping[str, Any], current_stream: Callable[[int], int]) -> Callable[..., None]:
+        namespace: dict[str, Any] = {
+            **types, "Refused": Refused, "launch": self.launch, "workspace": workspace, "current_stream": current_stream,
+            "current_device": _current_device, "floor_div": _floor_div, "floor_mod": _floor_mod, "trunc_div": _trunc_div,
+            "trunc_mod": _trunc_mod, "solve": _solve, "fail": _fail, "address": _address,
+        }  # fmt: skip
+        exec(compile(self.program.host, f"<host part of {self.program.name}>", "exec"), namespace)
+        return namespace["call"]
+
+    # ---------------------------------------------------------------- kernels
+    def launch(self, which: int, careful: bool, device: int, stream: int, x: int, y: int, z: int, *values: Any) -> None:
+        """Start kernel number `which` on a grid of x, y, z blocks; an empty grid starts nothing."""
+        if x <= 0 or y <= 0 or z <= 0:
+            return
+        kernels = self._ready.get((device, careful))
+        if kernels is None:
+            kernels = self._load(device, careful)
+        kernels[which].run(stream, x, y, z, values)
+
+    def cubin(self, arch: str, careful: bool = False) -> Cubin:
+        """Machine code for an architecture, compiled now if it is not there."""
+        found = self.cubins.get((arch, careful))
+        if found is None:
+            text = self.program.careful if careful else self.program.text
+            found = self.cubins[arch, careful] = compile_source(text, arch, self.program.flags, self.program.name)
+        return found
+
+    def _load(self, device: int, careful: bool) -> list[_Kernel]:
+        with self._lock:
+            if (device, careful) not in self._ready:
+                code = self.cubin(self.arch or arch_of(driver.capability(device)), careful)
+                driver.make_current(device)
+                module = driver.load_module(code.data)
+                self._ready[device, careful] = [_Kernel(module, facts, device) for facts in self.program.kernels]
+            return self._ready[device, careful]
+
+
+class _Kernel:
+    """A loaded kernel of one device."""
+
+    def __init__(self, module: Any, facts: KernelFacts, device: int) -> None:
+        self.facts, self.device, self.module = facts, device, module
+        self.function = driver.get_function(module, facts.name, facts.shared, device)
+        parameters = list(facts.parameters)
+        self.barrier: Any = None
+        if facts.cooperative:
+            self.barrier = workspace(8, device, 0, zero=True)
+        self.pack = struct.Struct("<" + "".join("Q" if p.endswith("*") else _FORMATS[p] for p in parameters))
+        self.convert = [(k, _CONVERSIONS[p]) for k, p in enumerate(parameters) if p in _CONVERSIONS]
+        self.count = len(parameters)
+        self.free: list[tuple[Any, Any, int]] = []
+        bindings = driver.bindings()
+        self.start = bindings.cuLaunchCooperativeKernel if facts.cooperative else bindings.cuLaunchKernel
+
+    def _slot(self) -> tuple[Any, Any, int]:
+        """Memory for the values of one launch, and the array of addresses that the driver reads."""
+        values = ctypes.create_string_buffer(max(8, 8 * self.count))
+        base = ctypes.addressof(values)
+        addresses = (ctypes.c_void_p * max(1, self.count))(*[base + 8 * k for k in range(self.count)])
+        return values, addresses, ctypes.addressof(addresses)
+
+    def run(self, stream: int, x: int, y: int, z: int, values: tuple[Any, ...]) -> None:
+        try:
+            slot = self.free.pop()
+        except IndexError:
+            slot = self._slot()
+        if self.barrier is not None:
+            values = (*values, self.barrier.data_ptr())
+        if self.convert:
+            changed = list(values)
+            for k, convert in self.convert:
+                changed[k] = convert(changed[k])
+            values = tuple(changed)
+        self.pack.pack_into(slot[0], 0, *values)
+        facts = self.facts
+        bx, by, bz = facts.block
+        extra = () if facts.cooperative else (0,)
+        status = self.start(self.function, x, y, z, bx, by, bz, facts.shared, stream, slot[2], *extra)[0]
+        if int(status):
+            status = self._again(status, (self.function, x, y, z, bx, by, bz, facts.shared, stream, slot[2], *extra))
+        self.free.append(slot)
+        if int(status):
+            raise TileRuntimeError(
+                f"launch of {facts.name} failed: {driver.error_text(status)}; grid ({x}, {y}, {z}), block {facts.block}, "
+                f"{facts.shared} bytes of dynamic shared memory, device {self.device}"
+            )
+
+    def _again(self, status: Any, arguments: tuple[Any, ...]) -> Any:
+        """A thread that has not used this device yet has no context, or another device's: launch again in the right one."""
+        kind = driver.bindings().CUresult
+        if status not in (kind.CUDA_ERROR_INVALID_CONTEXT, kind.CUDA_ERROR_CONTEXT_IS_DESTROYED, kind.CUDA_ERROR_INVALID_HANDLE):
+            return status
+        driver.make_current(self.device)
+        return self.start(*arguments)[0]
+
+
+# ---------------------------------------------------------------- memory
+class Memory:
+    """Device memory that is no torch tensor, with the methods that the host function calls."""
+
+    __slots__ = ("_address", "_device", "_strides", "dtype", "keep", "shape")
+
+    def __init__(self, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...], device: int, address: int, keep: Any) -> None:
+        self.dtype, self.shape, self._strides, self._device, self._address, self.keep = dtype, shape, strides, device, address, keep
+
+    def get_device(self) -> int:
+        return self._device
+
+    def stride(self) -> tuple[int, ...]:
+        return self._strides
+
+    def data_ptr(self) -> int:
+        return self._address
+
+    def is_contiguous(self) -> bool:
+        step = 1
+        for extent, stride in zip(reversed(self.shape), reversed(self._strides), strict=True):
+            if extent != 1 and stride != step and 0 not in self.shape:
+                return False
+            step *= extent
+        return True
+
+
+def memory(value: Any) -> Any:
+    """An argument as the host function takes it: numbers and addresses as they are, arrays as `Memory`."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        dtype = str(value.dtype).removeprefix("torch.")
+        return Memory(dtype, tuple(value.shape), value.stride(), value.get_device(), value.data_ptr(), value)
+    if not hasattr(value, "shape"):
+        return value
+    keep = getattr(value, "keep", None)
+    shape, strides = tuple(int(e) for e in value.shape), tuple(int(s) for s in value.strides)
+    if torch is not None and keep is not None and isinstance(keep, torch.Tensor):
+        return Memory(str(value.dtype), shape, strides, keep.get_device(), value.address, keep)
+    if hasattr(value, "data_ptr"):  # a tensor of TVM's FFI, made from DLPack
+        return Memory(str(value.dtype), shape, strides, int(value.device.index), int(value.data_ptr()), value)
+    return Memory(str(value.dtype), shape, strides, -1, int(getattr(value, "address", 0)), value)
+
+
+class _Block:
+    """Memory from the driver, freed when its last user is gone."""
+
+    def __init__(self, size: int, device: int, zero: bool) -> None:
+        driver.make_current(device)
+        bindings = driver.bindings()
+        self.device = device
+        self.pointer = driver.check(bindings.cuMemAlloc(max(size, 1)), f"{size} bytes on device {device}")
+        if zero:
+            driver.check(bindings.cuMemsetD8(self.pointer, 0, max(size, 1)), "clearing memory")
+
+    def data_ptr(self) -> int:
+        return int(self.pointer)
+
+    def __del__(self) -> None:
+        try:
+            driver.bindings().cuMemFree(self.pointer)
+        except Exception:  # the interpreter or the driver is shutting down
+            return
+
+
+def workspace(size: int, device: int, stream: int, zero: bool = False) -> Any:
+    """`size` bytes on the device, with `data_ptr()`. torch's allocator orders its reuse by the stream; the driver waits on freeing."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        make = torch.zeros if zero else torch.empty
+        return make(max(int(size), 1), dtype=torch.uint8, device=f"cuda:{device}")
+    return _Block(int(size), device, zero)
+
+
+def _stream_of(device: int) -> int:
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        return torch.cuda.current_stream(device).cuda_stream
+    driver.make_current(device)
+    return 0
+
+
+def _current_device() -> int:
+    torch = sys.modules.get("torch")
+    return int(torch.cuda.current_device()) if torch is not None and torch.cuda.is_available() else 0
+
+
+def _address(value: Any) -> int:
+    """A pointer argument as an integer."""
+    if isinstance(value, ctypes.c_void_p):
+        return value.value or 0
+    return int(value.data_ptr()) if hasattr(value, "data_ptr") else int(value)
+
+
+# ---------------------------------------------------------------- arithmetic of the host function
+def _floor_div(a: int, b: int) -> int:
+    return a // b if b else 0
+
+
+def _floor_mod(a: int, b: int) -> int:
+    return a % b if b else 0
+
+
+def _trunc_div(a: int, b: int) -> int:
+    if not b:
+        return 0
+    quotient = abs(a) // abs(b)
+    return quotient if (a < 0) == (b < 0) else -quotient
+
+
+def _trunc_mod(a: int, b: int) -> int:
+    return a - b * _trunc_div(a, b) if b else 0
+
+
+def _solve(extent: Callable[[int], int], actual: int) -> int:
+    """The n with extent(n) = actual, for an extent that is linear in n; Refused if there is none."""
+    zero = extent(0)
+    slope = extent(1) - zero
+    n = (actual - zero) // slope if slope else 0
+    if extent(n) != actual:
+        raise Refused()
+    return n
+
+
+def _fail(message: str) -> None:
+    raise TileAssertionError(message)
+
+
+def _bits16(dtype: str) -> Callable[[Any], int]:
+    kind = numpy_type(dtype)
+    return lambda value: int(np.asarray(value, dtype=np.float32).astype(kind).view(np.uint16))
+
+
+_CONVERSIONS: dict[str, Callable[[Any], Any]] = {
+    "bfloat16_t": _bits16("bfloat16"), "uint64_t": lambda v: int(v) & 0xFFFFFFFFFFFFFFFF, "uint32_t": lambda v: int(v) & 0xFFFFFFFF,
+}  # fmt: skip
