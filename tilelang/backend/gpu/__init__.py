@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from ..passes.infer_layouts import infer_layouts
-from ..tileop.base import Lowering
+from ...passes.infer_layouts import infer_layouts
+from ...tileop.base import Lowering
 
 SLOTS = {"tiles": (("infer_layouts", infer_layouts),)}
 LOWERINGS: tuple[Lowering, ...] = ()
