@@ -244,10 +244,10 @@ def exhaustive(sizes, apart):
     return best[0]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(25))
 def test_packing_is_close_to_the_best(seed):
     rng = np.random.default_rng(seed)
-    n = int(rng.integers(2, 8))
+    n = int(rng.integers(2, 7))
     sizes = [int(s) * 16 for s in rng.integers(1, 12, n)]
     spans = [sorted(rng.integers(0, 10, 2).tolist()) for _ in range(n)]
     apart = [{j for j in range(n) if j != i and spans[i][0] <= spans[j][1] and spans[j][0] <= spans[i][1]} for i in range(n)]

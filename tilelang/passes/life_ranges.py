@@ -133,13 +133,16 @@ def _elements(root: Var) -> int:
 
 def _mark(touch: Footprint, root: Var, missing: np.ndarray) -> None:
     """Take the elements that are written for certain out of `missing`."""
-    if not touch.buffer.same_as(root) or any(d.rel is None or _constant(d.base) is None for d in touch.dims):
+    if not touch.buffer.same_as(root):
         return
     shape = [int(e) for e in shape_of(root)]
     flat = np.zeros(len(touch.threads), np.int64)
     inside = np.ones(len(touch.threads), bool)
     for dim, size in zip(touch.dims, shape, strict=True):
-        index = dim.rel + _constant(dim.base)
+        base = _constant(dim.base)
+        if dim.rel is None or base is None:
+            return
+        index = dim.rel + base
         inside &= (index >= 0) & (index < size)
         flat = flat * size + index
     missing[flat[inside]] = False

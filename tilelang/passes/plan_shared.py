@@ -166,7 +166,8 @@ class _Planner:
                 return stmt
             offset, request = table[stmt.buffer]
             annotations = dict(stmt.annotations or {})
-            facts = {**dict(annotations.get(ANNOTATION_ALLOC, {})), "offset": offset, "bytes": request.bytes, "alignment": request.alignment}
+            place = {"offset": offset, "bytes": request.bytes, "alignment": request.alignment}
+            facts = {**dict(annotations.get(ANNOTATION_ALLOC, {})), **place}
             return AllocBuffer(stmt.buffer, {**annotations, ANNOTATION_ALLOC: facts}, stmt.span)
 
         return kernel.with_body(rewrite(kernel.body, {AllocBuffer: note}))
