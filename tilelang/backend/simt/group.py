@@ -18,9 +18,10 @@ from . import warp as warps
 from .barriers import Barriers
 from .memory import Global, Registers, Shared
 from .report import Site, fail, first, thread_name
-from .shadow import ATOMIC, BlockOrder, Clock, WarpOrder
+from .shadow import ATOMIC, Clock, Taking, WarpTaking
 
 WARP = 32
+MOST_MASKS = 64  # masks whose lanes are remembered
 Wait = Callable[[], bool]
 
 
@@ -44,24 +45,36 @@ class Group:
         self.copies: list[Any] = []
         self.committed = np.zeros(self.n, np.int32)
         self.where: Site | None = None
-        self._whole: Any = None
+        self._all: Taking | None = None
+        self._masks: dict[int, tuple[Any, Taking]] = {}
 
     # ---------------------------------------------------------------- who and when
-    def order(self, mask: Any) -> Any:
-        """What is ordered before the lanes of `mask`."""
-        if self.one_warp is not None:
-            return WarpOrder(self._of(self.lane, mask), self.one_warp, self.batch.barriers.seen[self.one_warp])
-        if mask is None:
-            if self._whole is None:
-                self._whole = BlockOrder(self.lane, self.warp, self.since, self.warp_since)
-            return self._whole
-        return BlockOrder(*(self._of(v, mask) for v in (self.lane, self.warp, self.since, self.warp_since)))
+    def taking(self, mask: Any) -> Taking:
+        """The lanes of `mask` and what is ordered before them; a mask with leading axes gives all lanes."""
+        if mask is None or mask.ndim > 1:
+            if self._all is None:
+                self._all = self._taking(None)
+            return self._all
+        kept = self._masks.get(id(mask))
+        if kept is None or kept[0] is not mask:
+            if len(self._masks) > MOST_MASKS:
+                self._masks.clear()
+            kept = self._masks[id(mask)] = (mask, self._taking(np.flatnonzero(mask)))
+        return kept[1]
 
-    @staticmethod
-    def _of(value: np.ndarray, mask: Any) -> np.ndarray:
-        if mask is None:
-            return value
-        return value[mask] if value.shape == mask.shape else np.broadcast_to(value, mask.shape)[mask]
+    def _taking(self, columns: Any) -> Taking:
+        def pick(value: Any) -> Any:
+            return value if columns is None or not isinstance(value, np.ndarray) else value[columns]
+
+        if self.one_warp is not None:
+            seen = self.batch.barriers.seen[self.one_warp].copy()
+            return WarpTaking(columns, pick(self.lane), self.one_warp, self.block, int(seen.min()), seen)
+        return Taking(columns, *(pick(v) for v in (self.lane, self.warp, self.block, self.since, self.warp_since)))
+
+    def moved(self) -> None:
+        """A barrier has changed what is ordered."""
+        self._all = None
+        self._masks.clear()
 
     def block_name(self, lane: int) -> str:
         """The first block of the batch, as the user counts."""
@@ -88,6 +101,7 @@ class Group:
         if self.one_warp is not None:
             self._whole_warp(mask, site)
             self.where = site
+            self.moved()
             return self.batch.barriers.arrive_block(self.one_warp, ident, count, site, self.clock.tick(site))
         active = self._active(mask).reshape(-1, self.n if isinstance(self.block, int) else self.batch.lanes_per_block)
         arrived = active.sum(1)
@@ -102,8 +116,13 @@ class Group:
                 f"{thread_name(lane, self.extents)} is not", site, remedy="move the barrier out of the condition",
             )  # fmt: skip
         now = self.clock.tick(site)
-        for since in (self.since, self.warp_since):
-            since[...] = now if mask is None else np.where(mask, now, since)
+        if mask is None:
+            self.since, self.warp_since = np.full(self.n, now, np.int32), np.full(self.n, now, np.int32)
+        else:
+            self.since, self.warp_since = np.where(mask, now, self.since), np.where(mask, now, self.warp_since)
+        for shadow in self.batch.shadows:
+            shadow.ordered(mask)
+        self.moved()
         return None
 
     def sync_warp(self, mask: Any, site: Site, members: Any = None) -> None:
@@ -113,7 +132,8 @@ class Group:
         if self.one_warp is not None:
             self.batch.barriers.seen[self.one_warp, self.one_warp] = now
         else:
-            self.warp_since[...] = now if mask is None else np.where(mask, now, self.warp_since)
+            self.warp_since = np.full(self.n, now, np.int32) if mask is None else np.where(mask, now, self.warp_since)
+        self.moved()
 
     def _active(self, mask: Any) -> np.ndarray:
         return np.ones(self.n, bool) if mask is None else np.broadcast_to(mask, (self.n,))
@@ -198,14 +218,15 @@ class Group:
         chosen = np.ones(shape, bool) if mask is None else np.broadcast_to(mask, shape)
         places = np.broadcast_to(np.asarray(index, np.int64), shape)[chosen]
         if isinstance(memory, Shared):
-            at, piece, order = memory.place(self, np.broadcast_to(np.asarray(index, np.int64), shape), chosen, site)
+            where = np.broadcast_to(np.asarray(index, np.int64), shape)
+            if int(where[chosen].max()) >= memory.size:
+                memory.outside(self, index, mask, site)
+            at, piece, order = memory.place(self, where, chosen, site)
             if kind == "load":
                 memory.shadow.read(piece, order, site, memory.owner, atomic=True)
             else:
                 if kind != "store":
-                    memory.shadow._unwritten(piece, memory.shadow.writer[piece], order, site) if (
-                        memory.shadow.writer[piece].min(initial=0) < 0
-                    ) else None
+                    memory.shadow.must_be_written(piece, order, site)
                 memory.shadow.write(piece, order, site, memory.owner, lambda: np.zeros(np.shape(order.lane), bool), atomic=True)
                 memory.shadow.writer[piece] = order.lane + ATOMIC
             cells: Any = memory.data
@@ -254,13 +275,11 @@ class Group:
         where = np.array(np.broadcast_to(where, np.broadcast_shapes(where.shape, origin.shape, (self.n,))))
         values = source.load(self, np.array(np.broadcast_to(origin, where.shape)), mask, site)
         at, piece, order = target.place(self, where, mask, site)
-        chosen = None if mask is None else np.broadcast_to(mask, where.shape)
         target.shadow.begin_async(piece, order, site, target.owner, lambda: np.zeros(np.shape(order.lane), bool))
         column = np.broadcast_to(self.column, where.shape)
-        values = values if chosen is None else values[chosen]
-        self.copies.append(
-            [target, at, piece, values, column if chosen is None else column[chosen], np.broadcast_to(order.lane, np.shape(at[1])), None]
-        )
+        if order.columns is not None:
+            values, column = values[..., order.columns], column[..., order.columns]
+        self.copies.append([target, at, piece, values, column, np.broadcast_to(order.lane, np.shape(at[1])), None])
 
     def cp_async_commit(self, mask: Any) -> None:
         if mask is False:

@@ -21,7 +21,7 @@ from .barriers import Barriers, waiting_text
 from .group import WARP, Group
 from .memory import Global, Shared, SharedBlock
 from .report import Site, fail
-from .shadow import Clock
+from .shadow import Clock, Shadow
 
 LANES = 2048  # lanes of a batch: enough to spread NumPy's cost, few enough for the cache
 
@@ -83,10 +83,12 @@ class Batch:
         size = max((s.offset + s.bytes for s in specs), default=0)
         block = SharedBlock(len(self.blocks), -(-size // 16) * 16, self.clock, self.extents, self.warps if self.spec.by_warp else 1)
         found: dict[str, Shared] = {}
+        self.shadows: list[Shadow] = []
         for cluster in _clusters(specs):
             low, high = min(s.offset for s in cluster), max(s.offset + s.bytes for s in cluster)
             piece = min(s.piece for s in cluster)
             shadow, pieces = block.shadow(low, high, piece, [s.name for s in cluster])
+            self.shadows.append(shadow)
             for owner, s in enumerate(cluster):
                 found[s.name] = Shared(s.name, s.kind, s.elements, block, s.offset, shadow, low, piece, pieces, owner)
         return found
@@ -125,6 +127,7 @@ class Batch:
                 self._deadlock([(w, groups[w].where) for w in running], len(running))
             warp = draw.choice(ready)
             waits.pop(warp, None)
+            groups[warp].moved()
             try:
                 waits[warp] = next(running[warp])
             except StopIteration:

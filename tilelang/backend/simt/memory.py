@@ -6,12 +6,12 @@ of the mask. Lanes are the last axis; leading axes are iterations that run toget
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from .report import Site, fail, first, thread_name
-from .shadow import BlockOrder, Clock, Shadow, WarpOrder
+from .shadow import Clock, Shadow
 from .values import spread
 
 _UNSIGNED = {4: np.uint32, 8: np.uint64}
@@ -32,7 +32,7 @@ class Memory:
     def __init__(self, name: str, kind: Any, size: int) -> None:
         self.name, self.kind, self.size = name, np.dtype(kind), size
 
-    def outside(self, group: Any, index: Any, mask: Any, site: Site) -> None:
+    def outside(self, group: Any, index: Any, mask: Any, site: Site) -> NoReturn:
         """Raise for the first lane whose index lies outside."""
         bad = (np.asarray(index) < 0) | (np.asarray(index) >= self.size)
         if mask is not None:
@@ -119,12 +119,13 @@ class Registers(Memory):
         self.known: np.ndarray | None = None
         self.site = site
         self.all_full = False
+        self.under: list[Any] = [None] * size  # the mask under which a row was last stored
 
     def load(self, group: Any, index: Any, mask: Any, site: Site) -> Any:
         if isinstance(index, int):
             if not 0 <= index < self.size:
                 self.outside(group, index, mask, site)
-            if not self.full[index]:
+            if not self.full[index] and (mask is None or self.under[index] is not mask):
                 self._check(group, index, mask, site)
             return self.rows[index]
         if not self.all_full:
@@ -152,6 +153,7 @@ class Registers(Memory):
                     np.copyto(self.rows[index], value, where=mask)
                     if not self.full[index]:
                         self._know()[index] |= mask
+                        self.under[index] = mask
                 return
             if mask is None and index.shape[-1] == 1:
                 places = index_view(index[..., 0])
@@ -192,8 +194,9 @@ class Registers(Memory):
         if mask is not None:
             bad = bad & mask
         if not bad.any():
-            if isinstance(index, int) and known[index].all():
-                self.full[index] = True
+            if isinstance(index, int):
+                self.under[index] = mask
+                self.full[index] = bool(known[index].all())
             return
         where, lane = first(bad, index, group.lane)
         fail(
@@ -206,7 +209,7 @@ class Registers(Memory):
         view = Registers.__new__(Registers)
         Memory.__init__(view, name, kind, size)
         view.rows = self.rows.view(kind)
-        view.full, view.known, view.site, view.all_full = self.full, self.known, self.site, False
+        view.full, view.known, view.site, view.all_full, view.under = self.full, self._know(), self.site, False, self.under
         return view
 
 
@@ -242,22 +245,26 @@ class Shared(Memory):
         return Shared(name, kind, size, self.block, self.offset, self.shadow, self.low, self.piece, self.pieces, self.owner)
 
     def place(self, group: Any, index: Any, mask: Any, site: Site) -> tuple[Any, Any, Any]:
-        """(block, element) of every taking lane, their shadow pieces, and their order."""
-        if mask is None:
-            where = index if isinstance(index, np.ndarray) else np.full(group.n, index, np.int64)
-            if where.shape[-1] == 1 and group.n != 1:
-                where = np.ascontiguousarray(np.broadcast_to(where, (*where.shape[:-1], group.n)))
-            blk, order = group.block, group.order(None)
-        else:
-            mask = np.broadcast_to(mask, np.broadcast_shapes(np.shape(index), mask.shape, (group.n,)))
-            where = np.ascontiguousarray(spread(_array(index) if isinstance(index, np.ndarray) else np.full(group.n, index, np.int64), mask))
-            blk, order = group.block if isinstance(group.block, int) else spread(group.block, mask), group.order(mask)
-        if where.size and (int(where.min()) < 0 or int(where.max()) >= self.size):
+        """((block, element), shadow pieces, order) of every lane that takes part. The lanes of a mask without leading axes
+        are picked along the last axis, any other mask flattens."""
+        taking = group.taking(mask)
+        where = index if isinstance(index, np.ndarray) else np.full(group.n, index, np.int32)
+        if where.shape[-1] == 1 and group.n != 1:
+            where = np.repeat(where, group.n, -1)
+        if taking.columns is not None:
+            where = where[..., taking.columns]
+        elif mask is not None:
+            shape = np.broadcast_shapes(where.shape, mask.shape)
+            mask = np.broadcast_to(mask, shape)
+            where, taking = np.broadcast_to(where, shape)[mask], taking.flat(mask)
+        if where.dtype.itemsize == 8 and where.size and int(where.min()) < 0:
             self.outside(group, index, mask, site)
-        piece = where * self.scale + (blk * self.pieces + self.first)
+        at = taking.block, where.view(np.uint32) if where.dtype == np.int32 else where
+        base = taking.block * self.pieces + self.first
+        piece = where * self.scale + base if self.scale > 1 else where + base
         if self.scale > 1:
             piece = piece + self.each.reshape(-1, *([1] * piece.ndim))
-        return (blk, where), piece, order
+        return at, piece, taking
 
     def load(self, group: Any, index: Any, mask: Any, site: Site, atomic: bool = False) -> Any:
         if mask is False:
@@ -265,12 +272,20 @@ class Shared(Memory):
         if group.counters is not None:
             group.counters.banks(group, site, index, mask, self, False)
         at, piece, order = self.place(group, index, mask, site)
+        try:
+            value = self.data[at]
+        except IndexError:
+            self.outside(group, index, mask, site)
         self.shadow.read(piece, order, site, self.owner, atomic)
         if mask is None:
-            return self.data[at]
+            return value
+        if order.columns is not None:
+            found = np.zeros((*value.shape[:-1], group.n), self.kind)
+            found[..., order.columns] = value
+            return found
         mask = np.broadcast_to(mask, np.broadcast_shapes(np.shape(index), mask.shape, (group.n,)))
         found = np.zeros(mask.shape, self.kind)
-        found[mask] = self.data[at]
+        found[mask] = value
         return found
 
     def store(self, group: Any, index: Any, value: Any, mask: Any, site: Site) -> None:
@@ -282,13 +297,21 @@ class Shared(Memory):
         if lead and np.shape(index)[:-1] != lead:
             index = np.broadcast_to(index, np.broadcast_shapes(np.shape(index), np.shape(value))).copy()
         at, piece, order = self.place(group, index, mask, site)
-        if mask is not None:
+        if order.columns is not None:
+            value = value[..., order.columns] if isinstance(value, np.ndarray) and value.shape[-1:] == (group.n,) else value
+        elif mask is not None:
             shape = np.broadcast_shapes(np.shape(index), mask.shape, (group.n,))
             value = spread(value, np.broadcast_to(mask, shape))
-        self.put(at, piece, order, value, site)
+        try:
+            self.put(at, piece, order, value, site)
+        except IndexError:
+            self.outside(group, index, mask, site)
 
     def put(self, at: Any, piece: Any, order: Any, value: Any, site: Site) -> None:
         """Store into places that are already resolved."""
+        if np.size(at[1]) and int(at[1].max()) >= self.size:
+            raise IndexError
+
         def same() -> Any:
             return _bits(self.data[at]) == _bits(np.broadcast_to(np.asarray(value, self.kind), at[1].shape))
 
@@ -300,6 +323,3 @@ class Shared(Memory):
 def _bits(values: Any) -> Any:
     array = np.ascontiguousarray(values)
     return array.view(f"u{array.dtype.itemsize}")
-
-
-__all__ = ["BlockOrder", "Global", "Memory", "Registers", "Shared", "SharedBlock", "WarpOrder", "index_view"]

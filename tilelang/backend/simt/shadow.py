@@ -19,7 +19,9 @@ ASYNC = -2  # an asynchronous copy into it is under way
 SAME = 1 << 20  # several lanes wrote the same value in one statement
 ATOMIC = 1 << 21  # an atomic update; the lane is added
 MANY = 1 << 22  # several lanes of different warps have read it; several of one warp: MANY + 1 + warp
-NEVER = np.int32(2**31 - 1)
+NEVER = 2**31 - 1  # time of what has not happened yet
+UNWRITTEN = 2**31 - 2
+MOST_READS = 4096  # reads kept in the log
 
 
 class Clock:
@@ -44,66 +46,108 @@ class Shadow:
         self.extents = extents
         self.buffers = buffers
         self.writer = np.full(pieces, NOBODY, np.int32)
-        self.written = np.full(pieces, -1, np.int32)
+        self.written = np.full(pieces, UNWRITTEN, np.int32)
+        self.log: list[tuple[Any, Any, int]] = []  # reads since the last barrier: pieces, order, time
         self.reader = np.full((warps, pieces), NOBODY, np.int32)
         self.read_at = np.full((warps, pieces), -1, np.int32)
         self.owner = np.full(pieces, -1, np.int16) if len(buffers) > 1 else None
 
     # ---------------------------------------------------------------- accesses
     def read(self, piece: Any, order: Any, site: Site, owner: int, atomic: bool = False) -> None:
-        """order: the `Order` of the lanes, already restricted to those that take part."""
-        writer, written = self.writer[piece], self.written[piece]
-        if writer.min(initial=0) < 0:
-            self._unwritten(piece, writer, order, site)
-        bad = order.unordered(writer, written)
-        if bad is not None:
-            bad = bad & (writer != SAME) & (writer != order.lane + ATOMIC)
-            if atomic:
-                bad = bad & (writer < ATOMIC)
-            if bad.any():
-                self._race("read", bad, writer, written, order, site)
+        """order: of the lanes that take part."""
+        written = self.written[piece]
+        if (written >= order.since).any():
+            self._look(piece, written, order, site, atomic)
         if self.owner is not None:
             self._check_owner(piece, written, owner, order, site)
-        row, now = order.row, self.clock.tick(site)
+        now = self.clock.tick(site)
+        self.log.append((piece, order, now))
+        if order.row is not None or len(self.log) > MOST_READS:
+            self.flush()
+
+    def must_be_written(self, piece: Any, order: Any, site: Site) -> None:
+        writer = self.writer[piece]
+        if writer.min(initial=0) < 0:
+            self._unwritten(piece, writer, order, site)
+
+    def _look(self, piece: Any, written: Any, order: Any, site: Site, atomic: bool) -> None:
+        """Some piece was written after the last barrier, or never."""
+        writer = self.writer[piece]
+        if writer.min(initial=0) < 0:
+            self._unwritten(piece, writer, order, site)
+        bad = order.unordered(writer, written) & (writer != SAME) & (writer != order.lane + ATOMIC)
+        if atomic:
+            bad = bad & (writer < ATOMIC)
+        if bad.any():
+            self._race("read", bad, writer, written, order, site)
+
+    def ordered(self, mask: Any) -> None:
+        """The lanes of a mask have passed a barrier together with all of their blocks: their reads before it are done with."""
+        if mask is None or not self.log:
+            self.log.clear()
+            return
+        inside: dict[int, bool] = {}
+        kept = []
+        for read in self.log:
+            key = id(read[1])
+            if key not in inside:
+                columns = read[1].columns
+                inside[key] = columns is not None and bool(mask[columns].all())
+            if not inside[key]:
+                kept.append(read)
+        self.log = kept
+
+    def flush(self) -> None:
+        """Enter the reads since the last barrier into the records that stores look at."""
+        for piece, order, now in self.log:
+            self._enter(piece, order, now)
+        self.log.clear()
+
+    def _enter(self, piece: Any, order: Any, now: int) -> None:
+        row = order.row or 0
         reader, read_at = self.reader[row, piece], self.read_at[row, piece]
         self.reader[row, piece] = order.lane
         self.read_at[row, piece] = now
-        merged = (order.recent(read_at) & (reader != order.lane)) | (self.reader[row, piece] != order.lane)
-        if merged.any():
-            same_warp = ((reader >> 5) == order.warp) | (reader == MANY + 1 + order.warp) | ~order.recent(read_at)
-            mark = np.where(same_warp, MANY + 1 + order.warp, MANY)
-            where = np.broadcast_to(piece, merged.shape)[merged]
-            self.reader[row, where] = mark[merged]
-            # Lanes of different warps in this very statement: the last mark stands; anyone else's makes it MANY.
-            others = self.reader[row, where] != mark[merged]
-            if others.any():
-                self.reader[row, where[others]] = MANY
+        recent = read_at >= order.since
+        merged = (recent & (reader != order.lane)) | (self.reader[row, piece] != order.lane)
+        if not merged.any():
+            return
+        same_warp = ((reader >> 5) == order.warp) | (reader == MANY + 1 + order.warp) | ~recent
+        mark = np.where(same_warp, MANY + 1 + order.warp, MANY)[merged]
+        where = np.broadcast_to(piece, merged.shape)[merged]
+        self.reader[row, where] = mark
+        others = self.reader[row, where] != mark  # lanes of different warps in one statement
+        if others.any():
+            self.reader[row, where[others]] = MANY
 
     def write(self, piece: Any, order: Any, site: Site, owner: int, unchanged: Any, atomic: bool = False) -> None:
         """unchanged(): lanes whose store leaves the memory as it is. Call before the store."""
-        writer, written = self.writer[piece], self.written[piece]
-        bad = order.unordered(writer, written)
-        if bad is not None:
+        written = self.written[piece]
+        if ((written >= order.since) & (written != UNWRITTEN)).any():
+            writer = self.writer[piece]
+            bad = order.unordered(writer, written) & (writer != NOBODY) & (writer != order.lane + ATOMIC)
             if atomic:
                 bad = bad & (writer < ATOMIC)
-            bad = bad & (writer != order.lane + ATOMIC)
             if bad.any():
-                pending = bad & (writer == ASYNC)
-                bad = pending | (bad & ~unchanged())
+                bad = (bad & (writer == ASYNC)) | (bad & ~unchanged())
                 if bad.any():
                     self._race("write", bad, writer, written, order, site)
+        if self.log:
+            self.flush()
         for row in range(self.reader.shape[0]):
             self._check_readers(row, piece, order, site, unchanged)
-        now = self.clock.tick(site)
         self.writer[piece] = order.lane + ATOMIC if atomic else order.lane
-        self.written[piece] = now
+        self.written[piece] = self.clock.tick(site)
         if self.owner is not None:
             self.owner[piece] = owner
 
     def _check_readers(self, row: int, piece: Any, order: Any, site: Site, unchanged: Any) -> None:
-        reader, read_at = self.reader[row, piece], self.read_at[row, piece]
+        read_at = self.read_at[row, piece]
+        if not (read_at >= order.since).any():
+            return
+        reader = self.reader[row, piece]
         bad = order.unordered_reader(row, reader, read_at)
-        if bad is not None and bad.any():
+        if bad.any():
             bad = bad & ~unchanged()
             if bad.any():
                 self._race("write", bad, reader, read_at, order, site, earlier="read")
@@ -169,54 +213,51 @@ class Shadow:
         )  # fmt: skip
 
 
-class BlockOrder:
-    """What is ordered before the lanes of whole blocks that synchronise by block and warp barriers only.
+class Taking:
+    """Lanes that take part in an access, and what is ordered before them. columns: their positions in the group, or None for
+    all lanes (or after `flat`). block: number in the batch.
 
-    since: time of each lane's last block barrier; warp_since: of its last warp or block barrier. row: reader records.
+    Lanes of whole blocks, synchronised by block and warp barriers only: since is the time of each lane's last block barrier,
+    warp_since of its last warp or block barrier. row: None.
     """
 
-    row = 0
+    row: int | None = None
 
-    def __init__(self, lane: Any, warp: Any, since: Any, warp_since: Any) -> None:
-        self.lane, self.warp, self.since, self.warp_since = lane, warp, since, warp_since
+    def __init__(self, columns: Any, lane: Any, warp: Any, block: Any, since: Any, warp_since: Any) -> None:
+        self.columns, self.lane, self.warp, self.block, self.since, self.warp_since = columns, lane, warp, block, since, warp_since
 
-    def recent(self, when: Any) -> Any:
-        return when >= self.since
+    def flat(self, mask: np.ndarray) -> Taking:
+        """The lanes of a mask with leading axes, one after the other."""
+        picked = [v if not isinstance(v, np.ndarray) else np.broadcast_to(v, mask.shape)[mask] for v in self._parts()]
+        return type(self)(None, *picked)
+
+    def _parts(self) -> tuple[Any, ...]:
+        return self.lane, self.warp, self.block, self.since, self.warp_since
 
     def unordered(self, who: Any, when: Any) -> Any:
-        """Earlier accesses that no barrier separates from these lanes; None if there are none."""
-        late = when >= self.since
-        if not late.any():
-            return None
-        return late & (who != self.lane) & ~(((who & (SAME - 1)) >> 5 == self.warp) & (who < MANY) & (when < self.warp_since))
+        """Earlier accesses that no barrier separates from these lanes."""
+        ordered_in_warp = ((who & (SAME - 1)) >> 5 == self.warp) & (who < MANY) & (when < self.warp_since)
+        return (when >= self.since) & (who != self.lane) & ~ordered_in_warp
 
     def unordered_reader(self, row: int, who: Any, when: Any) -> Any:
-        late = when >= self.since
-        if not late.any():
-            return None
         mine = (((who >> 5) == self.warp) | (who == MANY + 1 + self.warp)) & (when < self.warp_since)
-        return late & (who != self.lane) & ~mine
+        return (when >= self.since) & (who != self.lane) & ~mine
 
 
-class WarpOrder:
-    """What is ordered before the lanes of one warp. seen: for every warp the time up to which its accesses are ordered
-    before this warp (for the warp itself: its last warp barrier)."""
+class WarpTaking(Taking):
+    """Lanes of one warp that runs on its own. seen (as warp_since): for every warp the time up to which its accesses are
+    ordered before this warp (for the warp itself: its last warp barrier). since: the earliest of them. row: the warp."""
 
-    def __init__(self, lane: Any, warp: int, seen: np.ndarray) -> None:
-        self.lane, self.warp, self.seen, self.row = lane, warp, seen, warp
+    def __init__(self, columns: Any, lane: Any, warp: int, block: Any, since: Any, seen: np.ndarray) -> None:
+        super().__init__(columns, lane, warp, block, since, seen)
+        self.row = warp
 
-    def recent(self, when: Any) -> Any:
-        return when >= self.seen[self.warp]
+    def flat(self, mask: np.ndarray) -> Taking:
+        return WarpTaking(None, np.broadcast_to(self.lane, mask.shape)[mask], self.warp, self.block, self.since, self.warp_since)
 
     def unordered(self, who: Any, when: Any) -> Any:
-        late = when >= self.seen.min()
-        if not late.any():
-            return None
         warp = (np.maximum(who, 0) & (SAME - 1)) >> 5
-        return late & ((when >= self.seen[np.minimum(warp, len(self.seen) - 1)]) | (who == ASYNC)) & (who != self.lane)
+        return ((when >= self.warp_since[warp]) | (who == ASYNC)) & (who != self.lane)
 
     def unordered_reader(self, row: int, who: Any, when: Any) -> Any:
-        late = when >= self.seen[row]
-        if not late.any():
-            return None
-        return late & (who != self.lane)
+        return (when >= self.warp_since[row]) & (who != self.lane)
