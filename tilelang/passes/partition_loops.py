@@ -2,8 +2,8 @@
 
 In: a LOOPS program and the fragments' plans in the context. Out: level THREADS: what a nest or a collective statement does
 once is divided among the threads. A nest runs where the elements of one of its fragments are (`loop_layouts`); fragments
-whose elements are elsewhere pass through a shared scratch tile, with a note at the user's line. `T.ws` regions become
-conditions on the thread.
+whose elements are elsewhere pass through a shared scratch tile, with a note at the user's line. Inside a `T.ws` region
+the threads of its groups share the work; the region itself stays.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class _Partition:
                 before.append(Bind(index, threads.index, node.span))
                 threads = Threads(threads.count, index, threads.groups)
             body = seq([*before, self.stmt(node.body, threads)])
-            return IfThenElse(belongs(self.block, groups), rebuild_body(node, body), None, node.span)
+            return rebuild_body(node, body)
         if node.attr_key == ATTR_COLLECTIVE:
             return self.stmt(node.body, where) if self.of_threads(node.body) else self.once(node.body, where)
         return rebuild_body(node, self.stmt(node.body, where))
