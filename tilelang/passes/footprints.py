@@ -97,7 +97,7 @@ class Footprints:
     def __init__(self, kernel: KernelRegion, uniform: ThreadUniformity, roots: Mapping[Var, Var], reads: bool = False) -> None:
         self.kernel, self.uniform, self.roots = kernel, uniform, roots
         wanted = (a for a in accesses(kernel.body, roots) if not _is_private(a.root))
-        self.relevant = {a.root for a in wanted if a.writes or (reads and a.root.scope() in SHARED_SCOPES)}
+        self.relevant = {a.root for a in wanted if a.writes or (reads and is_buffer(a.root) and a.root.scope() in SHARED_SCOPES)}
         self.count = 0
         self.values: dict[Var, Expr] = {}
         self.sizes: dict[Var, int] = {}
