@@ -36,7 +36,7 @@ def split(dtype: str) -> tuple[str, int]:
 @functools.cache
 def is_small_float(dtype: str) -> bool:
     """A float of 8 bits or less, which only stores."""
-    return dtype.startswith(("float8", "float6", "float4"))
+    return dtype.startswith(("float8_", "float6_", "float4_"))
 
 
 @functools.cache

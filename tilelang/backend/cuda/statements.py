@@ -11,7 +11,7 @@ from pathlib import PurePath
 from typing import Any
 
 from ...errors import InternalError, TileNotSupportedError
-from ...ir.dialect import ATTR_COLLECTIVE, ATTR_WS, BARRIER, CLUSTER_BARRIER, SHARED_SCOPES, THREAD_SCOPES, attr, op_name
+from ...ir.dialect import ATTR_REDUCE_SCOPE, ATTR_WS, BARRIER, CLUSTER_BARRIER, SHARED_SCOPES, THREAD_SCOPES, attr, op_name
 from ...ir.kernel import KernelRegion
 from ...ir.tvm_api import (
     AllocBuffer,
@@ -36,6 +36,7 @@ from ...ir.tvm_api import (
     location_of,
     shape_of,
 )  # fmt: skip
+from .allreduce import print_allreduce
 from .cpp_types import bytes_of, c_type, is_float, split
 from .expressions import PRIMARY, UNARY, Expressions, lane_indices, quote
 from .instructions import instruction_call
@@ -55,6 +56,7 @@ class Statements:
         self.lines: list[str] = []
         self.depth = 1
         self._last = ""
+        self._reducer: Any = None
         self._rules: dict[type, Callable[[Any], None]] = {
             SeqStmt: self._seq, AllocBuffer: self._alloc, DeclBuffer: self._view, Bind: self._bind, BufferStore: self._store,
             Evaluate: self._evaluate, For: self._for, IfThenElse: self._if, While: self._while, AttrStmt: self._attr,
@@ -67,6 +69,7 @@ class Statements:
             "tl.mbarrier_init": self._mbarrier_init, "tl.mbarrier_wait": self._mbarrier, "tl.mbarrier_arrive": self._mbarrier,
             "tl.mbarrier_expect_tx": self._expect_tx, "tirx.break_loop": lambda c: self.line("break;"),
             "tirx.continue_loop": lambda c: self.line("continue;"),
+            "tirx.tvm_thread_allreduce": lambda c: print_allreduce(self, c, self._reducer),
         }  # fmt: skip
 
     # ---------------------------------------------------------------- lines
@@ -219,8 +222,10 @@ class Statements:
             thread = self.linear_thread()
             test = " || ".join(f"{thread} / 128 == {g}" for g in groups)
             self.block(f"if ({test})", node.body)
-        elif node.attr_key == ATTR_COLLECTIVE:
+        elif node.attr_key == ATTR_REDUCE_SCOPE:
+            before, self._reducer = self._reducer, node.node
             self.statement(node.body)
+            self._reducer = before
         else:
             self.statement(node.body)
 
