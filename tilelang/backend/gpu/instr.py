@@ -11,6 +11,7 @@ Layouts are those of the PTX ISA ("Matrix Fragments for mma..."): `Fragment`s fr
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,7 +40,8 @@ class Operand:
     lanes: int = WARP
 
 
-# Arrays (elements of a lane, 32 lanes), one for each operand in order -> arrays of the written operands, in order.
+# Arrays (..., elements of a lane, 32 lanes), one for each operand in order -> arrays of the written operands, in order.
+# Leading axes are warps that execute the instruction side by side.
 Model = Callable[..., tuple[np.ndarray, ...]]
 
 
@@ -95,9 +97,9 @@ def result_layout(m: int, n: int) -> Fragment:
 
 def _assemble(layout: Fragment, lanes: np.ndarray, dtype: Any) -> np.ndarray:
     """The matrix whose elements the lanes hold."""
-    matrix = np.empty(layout.shape, dtype)
-    matrix.reshape(-1)[layout.inverse().T] = lanes.astype(dtype)
-    return matrix
+    matrix = np.empty((*lanes.shape[:-2], math.prod(layout.shape)), dtype)
+    matrix[..., layout.inverse().T] = lanes.astype(dtype)
+    return matrix.reshape(*lanes.shape[:-2], *layout.shape)
 
 
 def _tf32(values: np.ndarray) -> np.ndarray:
@@ -119,7 +121,7 @@ def _product_model(layouts: Sequence[Fragment], a_type: str, b_type: str, kind: 
         with np.errstate(all="ignore"):
             left, right = _assemble(a_layout, exact(a, a_type), wide), _assemble(b_layout, exact(b, b_type), wide)
             total = _assemble(c_layout, c, wide) + left @ right
-            return (total.reshape(-1)[c_layout.inverse().T].astype(c.dtype),)
+            return (total.reshape(*c.shape[:-2], -1)[..., c_layout.inverse().T].astype(c.dtype),)
 
     return model
 
@@ -193,12 +195,12 @@ def product(a_dtype: str, b_dtype: str, accumulator: str) -> Instruction | None:
 
 # ---------------------------------------------------------------- 8 x 8 matrices between shared memory and registers
 def _words(rows: np.ndarray) -> np.ndarray:
-    """(elements, lanes) of any type as (16-bit words, lanes)."""
-    return np.ascontiguousarray(rows.T).view(np.uint16).T
+    """(..., elements, lanes) of any type as (..., 16-bit words, lanes)."""
+    return np.ascontiguousarray(rows.swapaxes(-1, -2)).view(np.uint16).swapaxes(-1, -2)
 
 
 def _elements(words: np.ndarray, dtype: Any) -> np.ndarray:
-    return np.ascontiguousarray(words.T.astype(np.uint16)).view(dtype).T
+    return np.ascontiguousarray(words.swapaxes(-1, -2).astype(np.uint16)).view(dtype).swapaxes(-1, -2)
 
 
 def _matrix_places(count: int, transposed: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -212,7 +214,7 @@ def _load_model(count: int, transposed: bool) -> Model:
     lane, column = _matrix_places(count, transposed)
 
     def model(destination: np.ndarray, source: np.ndarray) -> tuple[np.ndarray]:
-        return (_elements(_words(source)[column, lane], destination.dtype),)
+        return (_elements(_words(source)[..., column, lane], destination.dtype),)
 
     return model
 
@@ -222,7 +224,7 @@ def _store_model(count: int, transposed: bool) -> Model:
 
     def model(destination: np.ndarray, source: np.ndarray) -> tuple[np.ndarray]:
         rows = _words(destination).copy()
-        rows[column, lane] = _words(source)
+        rows[..., column, lane] = _words(source)
         return (_elements(rows, destination.dtype),)
 
     return model

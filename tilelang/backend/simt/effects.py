@@ -11,6 +11,7 @@ from ...errors import TileNotSupportedError
 from ...ir.dialect import BARRIER, CLUSTER_BARRIER, SHARED_SCOPES, attr, op_name
 from ...ir.dtype_table import info
 from ...ir.tvm_api import Call, Expr, IntImm, TensorLoad, TensorRegion, Var, dtype_of, is_buffer, shape_of
+from ..gpu.instr import INSTRUCTIONS
 from .scope import Place, Scope, Value
 
 BARRIER_SCOPES = (BARRIER, CLUSTER_BARRIER)
@@ -166,6 +167,18 @@ class Effects:
             for q in range(4)
         )
         self.scope.emit(f"{c.name}.store(g, {k.text}, {c.name}.load(g, {k.text}, {mask}, {sites[2]}) + ({terms}), {mask}, {sites[2]})")
+
+    def _do_instr(self, node: Call, mask: str) -> None:
+        """A hardware instruction: the model of its record on the elements that the lanes name."""
+        name = str(attr(node, "name"))
+        if name not in INSTRUCTIONS:
+            raise TileNotSupportedError(f"the emulator has no instruction {name}", at=self.scope.at())
+        record = self.scope.object(INSTRUCTIONS[name], "instruction")
+        operands = []
+        for region in node.args:
+            place, index = self.element(region, mask)
+            operands.append(f"({place.name}, {index.text}, {self.scope.site(name, region.source.name)})")
+        self.scope.emit(f"g.instruction({record}, [{', '.join(operands)}], {mask})")
 
     def _do_print(self, node: Call, mask: str) -> None:
         message = str(attr(node, "message", "") or "")

@@ -18,6 +18,7 @@ from . import warp as warps
 from .barriers import Barriers
 from .memory import Global, Registers, Shared
 from .report import Site, fail, first, thread_name
+from .values import both
 from .shadow import ATOMIC, Clock, Taking, WarpTaking
 
 WARP = 32
@@ -208,6 +209,43 @@ class Group:
 
     def zeros(self, kind: Any) -> Any:
         return np.zeros(self.n, kind)
+
+    # ---------------------------------------------------------------- instructions
+    def instruction(self, record: Any, operands: Sequence[tuple[Any, Any, Site]], mask: Any) -> None:
+        """Execute an instruction of the table in all warps of the mask. operands: (memory, first element, site) of every lane."""
+        if mask is False:
+            return
+        active = self._active(mask).reshape(-1, WARP)
+        taking = active[:, 0]
+        if (active != taking[:, None]).any() and (active != self._active(self.mask).reshape(-1, WARP))[taking].any():
+            fail(f"{record.name} is executed by a part of a warp", operands[0][2], remedy="let whole warps execute it")
+        inputs, written = [], []
+        for operand, (memory, index, site) in zip(record.operands, operands, strict=True):
+            count = operand.bytes // memory.kind.itemsize
+            places = np.asarray(index, np.int64) + np.arange(count).reshape(-1, 1)
+            lanes = mask if operand.lanes == WARP else both(mask, (self.column & (WARP - 1)) < operand.lanes)
+            if isinstance(memory, Shared):
+                self._aligned(memory, index, operand.bytes, lanes, site)
+            if operand.role != "r":
+                written.append((memory, places, lanes, site))
+            if operand.role == "w":
+                inputs.append(np.zeros((int(taking.sum()), count, WARP), memory.kind))
+                continue
+            value = memory.load(self, places, lanes, site)
+            inputs.append(value.reshape(count, -1, WARP).swapaxes(0, 1)[taking])
+        for (memory, places, lanes, site), result in zip(written, record.model(*inputs), strict=True):
+            value = np.zeros((len(taking), *result.shape[1:]), memory.kind)
+            value[taking] = result
+            memory.store(self, places, value.swapaxes(0, 1).reshape(len(places), -1), lanes, site)
+
+    def _aligned(self, memory: Shared, index: Any, size: int, mask: Any, site: Site) -> None:
+        """An instruction's row in shared memory begins at a multiple of its size."""
+        bad = (memory.offset + self.lanes(index) * memory.kind.itemsize) % size != 0
+        if mask is not None:
+            bad = bad & mask
+        if bad.any():
+            where, lane = first(bad, index, self.lane)
+            fail(f"{thread_name(lane, self.extents)} passes the address of {memory.name}[{where}], which is no multiple of {size} bytes", site)
 
     # ---------------------------------------------------------------- atomics
     def atomic(self, kind: str, memory: Any, index: Any, value: Any, mask: Any, site: Site, wants: bool) -> Any:
