@@ -31,12 +31,13 @@ _BITWISE = {"bitwise_and": ("&", BIT_AND), "bitwise_or": ("|", BIT_OR), "bitwise
 
 
 class Operators:
-    """Prints calls with an `Expressions` printer. `needs`: headers used. `rng`: name of the generator variable once one is needed.
-    `aligned`: may 16-byte accesses of global memory be assumed to be aligned (else asynchronous copies become plain ones)?"""
+    """Prints calls with an `Expressions` printer. `needs`: headers used. `definitions`: functions that must stand
+    before the kernel, by name. `aligned`: may 16-byte accesses of global memory be assumed to be aligned (else asynchronous copies become plain ones)?"""
 
     def __init__(self, expressions: Expressions, aligned: bool = True) -> None:
         self.e = expressions
         self.needs: set[str] = set()
+        self.definitions: dict[str, str] = {}
         self.aligned = aligned
         self.uses_random = False
         self.uses_grid_barrier = False

@@ -66,10 +66,12 @@ class CudaProgram:
 
 @dataclass(frozen=True)
 class KernelText:
-    """A printed kernel: its text, what it includes, its facts, and the variables that it takes, in order."""
+    """A printed kernel: its text, what it includes, functions that stand before it, its facts, and the variables that it takes, in
+    order."""
 
     text: str
     needs: frozenset[str]
+    definitions: Mapping[str, str]
     facts: KernelFacts
     arguments: tuple[Var, ...]
     prelude: str
@@ -157,7 +159,7 @@ def print_kernel(func: PrimFunc, kernel: KernelRegion, name: str, aligned: bool,
     types = tuple(re.sub(r" ?(__restrict__ )?\w+$", "", p) for p in parameters)
     facts = KernelFacts(name, (block[0], block[1], block[2]), size, o.uses_grid_barrier, types)
     needs = o.needs | ({"grid.cuh"} if "visit_in_panels" in "".join(head) else set())
-    return KernelText("\n".join(lines), frozenset(needs), facts, arguments, str(kernel.annotations.get("prelude", "")))
+    return KernelText("\n".join(lines), frozenset(needs), dict(o.definitions), facts, arguments, str(kernel.annotations.get("prelude", "")))
 
 
 def _mentions(text: str, name: str) -> bool:
@@ -214,7 +216,9 @@ def source_text(name: str, kernels: list[KernelText]) -> str:
     """The whole source: what it includes, the user's preludes, the kernels."""
     needs = sorted({"math.cuh"}.union(*(k.needs for k in kernels)))
     preludes = dict.fromkeys(k.prelude for k in kernels if k.prelude)
-    parts = [f"// {name}", "\n".join(f"#include <tilelang/{h}>" for h in needs), *preludes, *(k.text for k in kernels)]
+    definitions = dict(item for k in kernels for item in k.definitions.items())
+    includes = "\n".join(f"#include <tilelang/{h}>" for h in needs)
+    parts = [f"// {name}", includes, *preludes, *(d.rstrip() for d in definitions.values()), *(k.text for k in kernels)]
     return "\n\n".join(parts) + "\n"
 
 

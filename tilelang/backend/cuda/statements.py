@@ -314,8 +314,7 @@ class Statements:
         return f"{self.linear_thread()} + {self.kernel.num_threads}ull * ({block})"
 
     def _instr(self, call: Call) -> None:
-        for text in instruction_call(call, self.e, self.o):
-            self.line(text)
+        self.line(instruction_call(call, self.o))
 
     # ---------------------------------------------------------------- printing
     def _print(self, call: Call) -> None:
