@@ -103,6 +103,7 @@ class _Partition:
         self.homes: dict[Var, Home] = {}
         self.demoted: set[Var] = set()
         self.scratch: dict[Var, Var] = {}
+        self.allocated: set[Var] = set()
 
     def run(self) -> KernelRegion:
         before: list[Stmt] = []
@@ -115,7 +116,15 @@ class _Partition:
         tiles = [AllocBuffer(tile, None, self.kernel.span) for tile in self.scratch.values()]
         return self.kernel.with_body(seq([*before, *tiles, body]))
 
+    def allocation(self, node: AllocBuffer) -> Stmt:
+        """The registers of a fragment in its place, unless they are allocated already."""
+        if node.buffer not in self.homes:
+            return node
+        registers = self.homes[node.buffer].registers
+        return seq([]) if registers in self.allocated else AllocBuffer(registers, None, node.span)
+
     def declare(self, node: AllocBuffer) -> None:
+        self.allocated.add(node.buffer)
         facts = dict((node.annotations or {}).get(ANNOTATION_ALLOC) or {})
         if DEMOTED in facts:
             self.demoted.add(node.buffer)
@@ -144,7 +153,7 @@ class _Partition:
         if is_nest(node):
             return self.nest(node, where)
         if isinstance(node, AllocBuffer):
-            return AllocBuffer(self.homes[node.buffer].registers, None, node.span) if node.buffer in self.homes else node
+            return self.allocation(node)
         if isinstance(node, DeclBuffer):
             return node
         if isinstance(node, AttrStmt):

@@ -22,7 +22,8 @@ class LowerContext:
 
     per_thread: the statement belongs to one thread (or to one iteration of `T.Parallel`): loops are serial, and no
     "tl.collective" attribute is put around them. roots: for every view the buffer that owns its storage. temporaries:
-    buffers made by the lowering; the pass declares them at the top of the kernel region (of the iteration).
+    buffers made by the lowering; the pass declares them at the top of the kernel region (of the iteration). groups: the
+    128-thread groups (`T.ws`) that execute the statement, None for the whole block.
     """
 
     passes: PassContext
@@ -31,6 +32,7 @@ class LowerContext:
     per_thread: bool = False
     roots: Mapping[Var, Var] = field(default_factory=dict)
     temporaries: list[Var] = field(default_factory=list)
+    groups: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ...passes.infer_layouts import infer_layouts
 from ...tileop.base import Lowering
+from .gemm import MMA
 
 SLOTS = {"tiles": (("infer_layouts", infer_layouts),)}
-LOWERINGS: tuple[Lowering, ...] = ()
+LOWERINGS: tuple[Lowering, ...] = (MMA,)
