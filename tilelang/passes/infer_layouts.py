@@ -1,40 +1,47 @@
 """Where the elements of every fragment live: one layout (element to thread and register) for each, chosen from its uses.
 
-In: a TILE program. Out: the program, and `ctx.fragments`. In order of strictness: a layout that the user annotated; what the
-lowerings of matrix instructions ask for; every thread holds a fragment of one element; otherwise neighbouring threads hold
-neighbouring vectors. A fragment that no layout of registers can serve becomes a tile in shared memory, with a note: one
-whose elements are named by single threads, seen through a view, or shared by different thread groups; and every reducer.
+In: a TILE program. Out: the program, and `ctx.fragments`. In order of strictness: a layout that the user annotated; every
+thread holds a fragment of one element; what the lowerings of matrix instructions ask for; the output of a reduction follows
+its input, fragments of one loop follow each other; what is left is coalesced, the largest fragment first. A fragment that
+no layout of registers can serve becomes a tile in shared memory, with a note: one whose elements are named by single
+threads, seen through a view, or shared by different thread groups; and every reducer. Where the loops of a program wish
+different layouts for one fragment, `partition_loops` converts.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from ..ir.access import allocations
+from ..ir.access import allocations, view_roots
 from ..ir.context import FragmentPlan, PassContext
 from ..ir.dialect import (
     ANNOTATION_ALLOC,
+    ANNOTATION_PARALLEL,
     ATTR_WS,
     FRAGMENT,
     LOCAL,
     REDUCER,
     SHARED_DYN,
     op_info,
+    op_name,
+    tile_call,
 )  # fmt: skip
-from ..ir.evaluate import evaluate
 from ..ir.kernel import KernelRegion, map_kernels
-from ..ir.rewrite import Descend, rewrite, substitute
+from ..ir.rewrite import Descend, rewrite, substitute, walk
 from ..ir.tvm_api import (
     AllocBuffer,
     AttrStmt,
     BufferStore,
     Call,
     DeclBuffer,
+    Evaluate,
     For,
     IntImm,
     PrimFunc,
+    Span,
     Stmt,
     TensorLoad,
     TensorRegion,
@@ -47,12 +54,14 @@ from ..ir.tvm_api import (
     static_shape,
     tvm,
 )  # fmt: skip
-from ..layout import LayoutError
 from ..layout.fragment import Fragment
+from ..tileop import TILE_OPS
+from ..tileop.base import LowerContext
 from .coalescing import coalesced, replicated
-from .nests import is_nest
+from .layout_rules import annotated, joined, reduced
+from .nests import Nest, is_nest, read_nest
 from .partition_loops import DEMOTED
-from .register_maps import register_map
+from .register_maps import RegisterMap, register_map
 from .thread_groups import Threads, groups_of, part, whole_block
 
 MAX_REPLICATED = 16  # elements of a fragment that every thread may hold whole
@@ -63,9 +72,22 @@ def infer_layouts(func: PrimFunc, ctx: PassContext) -> PrimFunc:
     return func.with_body(map_kernels(func.body, lambda kernel: _Inference(kernel, ctx).run().to_stmt()))
 
 
+_ELEMENTWISE = {o.op: o for o in TILE_OPS if o.op in ("tl.tileop.copy", "tl.tileop.transpose")}
+
+
+@dataclass(frozen=True)
+class _Operator:
+    """A tile operator, the thread groups that execute it (None: the block) and its position."""
+
+    call: Call
+    groups: tuple[int, ...] | None
+    span: Span | None
+
+
 class _Uses:
     """How a kernel uses its fragments. groups: the thread groups around each use (None: the block). scalar: fragments with
-    elements named by single threads, and whether always by constants. exposed: seen through a view or by address."""
+    elements named by single threads, and whether always by constants. exposed: seen through a view or by address.
+    operators, nests: in program order."""
 
     def __init__(self, kernel: KernelRegion) -> None:
         self.groups: dict[Var, set[tuple[int, ...] | None]] = {}
@@ -73,9 +95,11 @@ class _Uses:
         self.exposed: set[Var] = set()
         self.where: tuple[int, ...] | None = None
         self.collective = 0
+        self.operators: list[_Operator] = []
+        self.nests: list[For] = []
         ffi.structural_visit(kernel.body, [
-            (AttrStmt, self.attribute), (For, self.loop), (BufferStore, self.store), (TensorLoad, self.load),
-            (TensorRegion, self.region), (DeclBuffer, self.view), (Call, self.call), (AllocBuffer, lambda node, visitor: None),
+            (AttrStmt, self.attribute), (For, self.loop), (BufferStore, self.store), (TensorLoad, self.load), (Call, self.call),
+            (TensorRegion, self.region), (DeclBuffer, self.view), (Evaluate, self.evaluate), (AllocBuffer, lambda node, visitor: None),
         ])  # fmt: skip
 
     def attribute(self, node: AttrStmt, visitor: Any) -> None:
@@ -88,6 +112,8 @@ class _Uses:
     def loop(self, node: For, visitor: Any) -> None:
         visitor.visit(node.min)
         visitor.visit(node.extent)
+        if is_nest(node) and not self.collective:
+            self.nests.append(node)
         self.collective += is_nest(node)
         visitor.visit(node.body)
         self.collective -= is_nest(node)
@@ -113,6 +139,11 @@ class _Uses:
     def view(self, node: DeclBuffer, visitor: Any) -> None:
         ffi.structural_walk(node.data, [(Var, lambda v: self.exposed.add(v) if is_buffer(v) else None)])
 
+    def evaluate(self, node: Evaluate, visitor: Any) -> None:
+        if tile_call(node) is not None and not self.collective:
+            self.operators.append(_Operator(node.value, self.where, node.span))
+        visitor.default_visit(node)
+
     def call(self, node: Call, visitor: Any) -> None:
         entry = op_info(node)
         for arg in node.args:
@@ -128,28 +159,33 @@ class _Uses:
 
 
 class _Inference:
-    """The choices for one kernel region."""
+    """The choices for one kernel region. chosen: layouts with their formulas, in the order in which they were found."""
 
     def __init__(self, kernel: KernelRegion, ctx: PassContext) -> None:
         self.kernel, self.ctx = kernel, ctx
         self.block = whole_block(kernel)
+        self.roots = view_roots(kernel.body)
         self.uses = _Uses(kernel)
         self.allocations = {b: s for b, s in allocations(kernel.body).items() if b.scope() in (FRAGMENT, REDUCER)}
+        self.chosen: dict[Var, RegisterMap] = {}
+        self.open: dict[Var, AllocBuffer] = {}
+        self.tried: set[tuple[Any, Any]] = set()  # pairs of accesses of which the second did not follow the first
 
     def run(self) -> KernelRegion:
         demoted: dict[Var, str] = {}
         for buffer, stmt in self.allocations.items():
             reason = self.unfit(buffer)
-            if reason is not None:
-                demoted[buffer] = reason
-                if buffer.scope() == FRAGMENT:
-                    self.ctx.note(location_of(stmt), "layout", f"{buffer.name} lives in shared memory: {reason}")
+            if reason is None:
+                self.open[buffer] = stmt
                 continue
-            threads = self.threads_of(buffer)
-            layout = self.choose(buffer, stmt, threads)
-            name, count = str(buffer.name), layout.get_register_size()
-            registers = decl_buffer((count,), dtype_of(buffer), name, LOCAL, alignment=16, span=stmt.span)
-            self.ctx.fragments[buffer] = FragmentPlan(layout, registers, threads.groups)
+            demoted[buffer] = reason
+            if buffer.scope() == FRAGMENT:
+                self.ctx.note(location_of(stmt), "layout", f"{buffer.name} lives in shared memory: {reason}")
+        self.choose()
+        for buffer, found in self.chosen.items():
+            stmt, name = self.allocations[buffer], str(buffer.name)
+            registers = decl_buffer((found.registers,), dtype_of(buffer), name, LOCAL, alignment=16, span=stmt.span)
+            self.ctx.fragments[buffer] = FragmentPlan(found.layout, registers, self.threads_of(buffer).groups)
         return _demote(self.kernel, demoted) if demoted else self.kernel
 
     def unfit(self, buffer: Var) -> str | None:
@@ -173,36 +209,93 @@ class _Inference:
         groups = self.uses.groups.get(buffer, set()) - {None}
         return part(self.block, next(iter(groups))) if groups else self.block
 
-    def choose(self, buffer: Var, stmt: AllocBuffer, threads: Threads) -> Fragment:
-        shape = static_shape(buffer)
-        if buffer in self.uses.scalar or math.prod(shape) == 1:
-            return replicated(shape, threads.count)
+    # ---------------------------------------------------------------- the order of choices
+    def choose(self) -> None:
+        for buffer, stmt in list(self.open.items()):
+            self.from_user(buffer, stmt)
+        for buffer in list(self.open):
+            shape = static_shape(buffer)
+            if buffer in self.uses.scalar or math.prod(shape) == 1:
+                self.take(buffer, replicated(shape, self.threads_of(buffer).count))
+        for use in self.uses.operators:
+            self.from_lowerings(use)
+        nests = [n for n in (self.nest_of(stmt) for stmt in self.loops()) if len(n.buffers()) > 1]
+        while self.open:
+            if not (self.follow_reductions() or any(self.follow_loops(n) for n in nests)):
+                buffer = max(self.open, key=lambda b: math.prod(static_shape(b)))
+                bits = tvm.DataType(dtype_of(buffer)).bits
+                self.take(buffer, coalesced(static_shape(buffer), bits, self.threads_of(buffer).count))
+
+    def take(self, buffer: Var, layout: Fragment | None) -> bool:
+        """Choose this layout, if the buffer has none yet and it fits the buffer's threads and has formulas."""
+        if layout is None or buffer not in self.open or tuple(layout.shape) != static_shape(buffer):
+            return False
+        threads = self.threads_of(buffer).count
+        found = register_map(layout, threads) if layout.get_thread_size() <= threads else None
+        if found is None:
+            return False
+        self.chosen[buffer] = found
+        del self.open[buffer]
+        return True
+
+    def from_user(self, buffer: Var, stmt: AllocBuffer) -> None:
         facts = dict((stmt.annotations or {}).get(ANNOTATION_ALLOC) or {})
-        if "layout" in facts:
-            given = annotated(facts, shape)
-            if given.get_thread_size() <= threads.count and register_map(given, threads.count) is not None:
-                return given
-            text = f"the annotated layout of {buffer.name} does not fit {threads.count} threads or has no formula; another one is used"
+        if "layout" in facts and not self.take(buffer, annotated(facts, static_shape(buffer))):
+            count = self.threads_of(buffer).count
+            text = f"the annotated layout of {buffer.name} does not fit {count} threads or has no formula; another one is used"
             self.ctx.note(location_of(stmt), "layout", text)
-        return coalesced(shape, tvm.DataType(dtype_of(buffer)).bits, threads.count)
 
+    def from_lowerings(self, use: _Operator) -> None:
+        for lowering in self.ctx.lowerings:
+            if lowering.op == op_name(use.call) and lowering.layouts is not None:
+                for buffer, layout in lowering.layouts(use.call, self.context(use)).items():
+                    if self.threads_of(buffer).groups == use.groups:
+                        self.take(buffer, layout)
 
-def annotated(facts: Mapping[str, Any], shape: tuple[int, ...]) -> Fragment:
-    """The `Fragment` that `T.annotate_layout` left in the facts of an allocation."""
-    index_map, copies = facts["layout"], int(facts["replicate"])
-    variables, (thread, register) = list(index_map.initial_indices), index_map.final_indices
+    def context(self, use: _Operator) -> LowerContext:
+        return LowerContext(self.ctx, self.kernel, use.span, False, self.roots, groups=use.groups)
 
-    def place(*index):  # type: ignore[no-untyped-def]
-        given = [*index, 0] if len(index) < len(variables) else list(index)
-        values = dict(zip(variables, given, strict=True))
-        if any(isinstance(i, tvm.ir.Expr) for i in given):
-            return tuple(substitute(e, values) for e in (thread, register))
-        return tuple(evaluate(e, values) for e in (thread, register))
+    # ---------------------------------------------------------------- what follows from chosen layouts
+    def follow_reductions(self) -> bool:
+        progress = False
+        for use in self.uses.operators:
+            if op_name(use.call) == "tl.tileop.reduce":
+                src, out = use.call.args
+                same = self.threads_of(src.source).groups == self.threads_of(out.source).groups
+                if src.source in self.chosen and out.source in self.open and same:
+                    layout = reduced(self.chosen[src.source].layout, src, out, int(use.call.attrs["dim"]))
+                    progress |= self.take(out.source, layout)
+        return progress
 
-    try:
-        return Fragment(shape, place, replicate=copies)
-    except LayoutError as err:  # pragma: no cover - checked when it was annotated
-        raise AssertionError(f"annotated layout: {err}") from err
+    def loops(self) -> list[For]:
+        """The program's own nests, and those of operators that move or combine tiles element by element."""
+        found = list(self.uses.nests)
+        for use in self.uses.operators:
+            sources = {a.source for a in use.call.args if isinstance(a, TensorRegion)}
+            if op_name(use.call) in _ELEMENTWISE and len(sources & set(self.allocations)) > 1:
+                stmt = _ELEMENTWISE[op_name(use.call)].lower(use.call, self.context(use))
+                walk(stmt, {For: lambda f: found.append(f) if is_nest(f) and ANNOTATION_PARALLEL in (f.annotations or {}) else None})
+        return found
+
+    def nest_of(self, stmt: For) -> Nest:
+        return read_nest(stmt, lambda b: b in self.open or b in self.chosen, self.roots)
+
+    def follow_loops(self, nest: Nest) -> bool:
+        """Let the fragments of a nest that have no layout follow one that has: what it writes first, then the largest."""
+        leaders = [a for a in nest.fragments if a.buffer in self.chosen]
+        followers = [a for a in nest.fragments if a.buffer in self.open]
+        if not leaders or not followers:
+            return False
+        leaders.sort(key=lambda a: (not a.writes, -math.prod(static_shape(a.buffer))))
+        for follower in followers:
+            for leader in leaders:
+                pair = (leader.node, follower.node)
+                if pair in self.tried or self.threads_of(leader.buffer).groups != self.threads_of(follower.buffer).groups:
+                    continue
+                self.tried.add(pair)
+                if self.take(follower.buffer, joined(nest, leader, self.chosen[leader.buffer], follower)):
+                    return True
+        return False
 
 
 def _demote(kernel: KernelRegion, demoted: Mapping[Var, str]) -> KernelRegion:
