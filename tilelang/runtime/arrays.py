@@ -137,18 +137,15 @@ _new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 
 
 class View:
-    """CPU memory as a DLPack producer. The consumer must not outlive it: made for the duration of one call.
-
-    Launchers that read addresses themselves take its facts instead, and then the memory may be of any device."""
+    """CPU memory as a DLPack producer. The consumer must not outlive it: made for the duration of one call."""
 
     def __init__(self, address: int, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...], keep: Any) -> None:
-        self.address, self.dtype, self.shape, self.strides = address, dtype, shape, strides
         kind, rank = ffi.dtype(dtype), len(shape)
         self._dims = (ctypes.c_int64 * (2 * rank))(*shape, *strides)
         dims = ctypes.addressof(self._dims)
         tensor = _DLTensor(address, 1, 0, rank, kind.type_code, kind.bits, kind.lanes, dims, dims + 8 * rank, 0)
         self._managed = _DLManagedTensor(tensor, None, None)
-        self.keep = keep
+        self._keep = keep
 
     def __dlpack__(self, **_: Any) -> Any:
         return _new_capsule(ctypes.addressof(self._managed), b"dltensor", None)
@@ -181,8 +178,11 @@ def placeholder(dtype: str, shape: tuple[int, ...], strides: tuple[int, ...] | N
     return View(ctypes.addressof(_nothing), dtype, shape, strides or compact_strides(shape), _nothing)
 
 
-def empty(shape: tuple[int, ...], dtype: str, like: Any) -> Any:
-    """A fresh array for an output: a torch tensor on the device of `like` if that is one, else a NumPy array."""
+def empty(shape: tuple[int, ...], dtype: str, like: Any, device: str = "cpu") -> Any:
+    """A fresh array for an output: a torch tensor on the device of `like` if that is one, or of a GPU that is asked for; else a NumPy
+    array."""
+    if device == "cuda" and not is_torch(like):
+        return _empty_on_gpu(shape, dtype)
     if like is not None and is_torch(like):
         torch = torch_module()
         kind = getattr(torch, dtype, None)
@@ -193,3 +193,11 @@ def empty(shape: tuple[int, ...], dtype: str, like: Any) -> Any:
     if kind is None:
         raise TileTypeError(f"NumPy has no element type {dtype} for an output")
     return np.empty(shape, kind)
+
+
+def _empty_on_gpu(shape: tuple[int, ...], dtype: str) -> Any:
+    try:
+        import torch  # noqa: PLC0415 (optional)  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise TileTypeError("outputs on a GPU are torch tensors, and torch is not installed", remedy="pass the outputs") from None
+    return torch.empty(shape, dtype=getattr(torch, dtype), device="cuda")

@@ -117,7 +117,8 @@ class JITKernel:
     def _call_checked(self, args: Sequence[Any]) -> Any:
         """A call whose arguments are checked one by one; remembers argument types that need no such checks."""
         prepared = prepare(self.signature, args, self._device)
-        quick = quick_call(self.signature, args) if self.target.kind != "simt" else None  # the emulator is slower than any check
+        # The emulator is slower than any check.
+        quick = quick_call(self.signature, args, self._device) if self.target.kind != "simt" else None
         if quick is not None:
             self._quick[tuple(map(type, args))] = quick
         self._entry(*prepared.values)

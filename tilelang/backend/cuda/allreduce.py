@@ -32,7 +32,7 @@ def print_allreduce(p: Statements, call: Call, reducer: Any) -> None:
         name = p.e.names.fresh("total")
         names.append(name)
         p.line(f"{c_type(dtype_of(value))} {name} = {p.e.choice(condition, value, identity)[0]};")
-    extents = {var: extent for var, extent in p.kernel.threads}
+    extents = dict(p.kernel.threads)
     if not all(axis in extents for axis in axes):
         raise InternalError(f"a reduction over something that is no thread axis: {call}")
     if _in_warp(p, axes):

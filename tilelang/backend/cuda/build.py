@@ -16,7 +16,7 @@ from ...ir.context import PassContext
 from ...ir.kernel import KernelRegion, map_kernels
 from ...ir.tvm_api import PrimFunc, Stmt, Var
 from ..base import Artifact
-from . import driver, toolchain
+from . import toolchain
 from .host import HostText
 from .launch import Launcher
 from .program import CudaProgram, KernelText, compile_flags, print_kernel, source_text
@@ -25,11 +25,9 @@ PROGRAM = "program.json"
 
 
 def target_arch(ctx: PassContext) -> str:
-    """The architecture that the user named, this machine's, or "" if neither is known."""
-    named = ctx.target.option("arch") or ctx.target.option("mcpu")
-    if named:
-        return toolchain.checked_arch(named)
-    return toolchain.arch_of(driver.capability(0)) if driver.device_count() else ""
+    """The architecture that the target names, or "" where each device is asked when it is used."""
+    named = ctx.target.option("arch")
+    return "" if named in ("", "auto", "native") else toolchain.checked_arch(named)
 
 
 def print_program(func: PrimFunc, ctx: PassContext) -> CudaProgram:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import InternalError
+from ...ir.rewrite import uses_memory
 from ...ir.tvm_api import Analyzer, Call, Cast, Expr, FloatImm, IntImm, StringImm, TensorLoad, Var, dtype_of, is_buffer, tirx
 from .cpp_types import HALF, c_type, is_float, is_small_float, literal, split
 from .memory import Place, offset_of
@@ -25,6 +26,7 @@ _COMPARE = {tirx.EQ: ("==", EQUAL), tirx.NE: ("!=", EQUAL), tirx.LT: ("<", RELAT
 _BITS = {tirx.BitwiseAnd: ("&", BIT_AND), tirx.BitwiseOr: ("|", BIT_OR), tirx.BitwiseXor: ("^", BIT_XOR)}
 _DIVISION = {tirx.FloorDiv: ("/", "floor_div"), tirx.FloorMod: ("%", "floor_mod"), tirx.Div: ("/", "trunc_div"),
              tirx.Mod: ("%", "trunc_mod")}  # fmt: skip
+_WRAPPING = {"+": "wrapping_add", "-": "wrapping_sub", "*": "wrapping_mul"}
 _NARROW = ("int8", "uint8", "int16", "uint16")
 
 
@@ -123,8 +125,15 @@ class Expressions:
             return self._through_float(node, f"{{}} {sign} {{}}")
         if sign != "*" and isinstance(node.b, IntImm) and int(node.b) == 0:
             return self.print(node.a)
+        if dtype in ("int32", "int64") and uses_memory(node) and not self._fits(node, dtype):
+            return f"tl::{_WRAPPING[sign]}<{c_type(dtype)}>({self.text(node.a)}, {self.text(node.b)})", PRIMARY
         left, right = self.text(node.a, precedence), self.text(node.b, precedence + (sign == "-" or is_float(base)))
         return self._narrowed(f"{left} {sign} {right}", precedence, dtype)
+
+    def _fits(self, node: Expr, dtype: str) -> bool:
+        """Is arithmetic on values from memory proved not to leave its type? (C++ leaves that undefined; the language wraps around.)"""
+        bound, limit = self.analyzer.const_int_bound(node), 1 << (int(dtype[3:]) - 1)
+        return -limit < int(bound.min_value) and int(bound.max_value) < limit - 1
 
     def _narrowed(self, text: str, precedence: int, dtype: str) -> Text:
         """The result of integer arithmetic back in its own type."""

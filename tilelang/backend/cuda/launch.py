@@ -193,13 +193,11 @@ def memory(value: Any) -> Any:
         return Memory(dtype, tuple(value.shape), value.stride(), value.get_device(), value.data_ptr(), value)
     if not hasattr(value, "shape"):
         return value
-    keep = getattr(value, "keep", None)
     shape, strides = tuple(int(e) for e in value.shape), tuple(int(s) for s in value.strides)
-    if torch is not None and keep is not None and isinstance(keep, torch.Tensor):
-        return Memory(str(value.dtype), shape, strides, keep.get_device(), value.address, keep)
-    if hasattr(value, "data_ptr"):  # a tensor of TVM's FFI, made from DLPack
-        return Memory(str(value.dtype), shape, strides, int(value.device.index), int(value.data_ptr()), value)
-    return Memory(str(value.dtype), shape, strides, -1, int(getattr(value, "address", 0)), value)
+    if hasattr(value, "address"):  # the facts of an array without elements, or of one that the program never touches
+        device = value.keep.get_device() if hasattr(value.keep, "get_device") else -1
+        return Memory(value.dtype, shape, strides, device, value.address, value.keep)
+    return Memory(str(value.dtype), shape, strides, int(value.device.index), int(value.data_ptr()), value)  # of TVM's FFI, from DLPack
 
 
 class _Block:

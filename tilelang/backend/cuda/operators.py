@@ -31,8 +31,8 @@ _BITWISE = {"bitwise_and": ("&", BIT_AND), "bitwise_or": ("|", BIT_OR), "bitwise
 
 
 class Operators:
-    """Prints calls with an `Expressions` printer. `needs`: headers used. `definitions`: functions that must stand
-    before the kernel, by name. `aligned`: may 16-byte accesses of global memory be assumed to be aligned (else asynchronous copies become plain ones)?"""
+    """Prints calls with an `Expressions` printer. `needs`: headers used. `definitions`: functions that must stand before the kernel, by
+    name. `aligned`: may 16-byte accesses of global memory be assumed to be aligned (else asynchronous copies become plain ones)?"""
 
     def __init__(self, expressions: Expressions, aligned: bool = True) -> None:
         self.e = expressions

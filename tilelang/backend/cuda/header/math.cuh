@@ -4,7 +4,7 @@
 
 namespace tl {
 
-// ---- integers: x / 0 and x % 0 are 0; the most negative number / -1 wraps
+// ---- integers: sums and products wrap around; x / 0 and x % 0 are 0; the most negative number / -1 wraps
 template <class T> struct is_signed { static constexpr bool value = (T)-1 < (T)0; };
 template <class T> struct unsigned_of { typedef T type; };
 template <> struct unsigned_of<int8_t> { typedef uint8_t type; };
@@ -12,6 +12,14 @@ template <> struct unsigned_of<int16_t> { typedef uint16_t type; };
 template <> struct unsigned_of<int32_t> { typedef uint32_t type; };
 template <> struct unsigned_of<int64_t> { typedef uint64_t type; };
 
+#define TL_WRAPPING(name, op)                              \
+  template <class T> TL_DEVICE T wrapping_##name(T a, T b) { \
+    typedef typename unsigned_of<T>::type U;               \
+    return (T)((U)a op (U)b);                              \
+  }
+TL_WRAPPING(add, +)
+TL_WRAPPING(sub, -)
+TL_WRAPPING(mul, *)
 template <class T> TL_DEVICE T trunc_div(T a, T b) {
   if (b == (T)0) return (T)0;
   if (is_signed<T>::value && b == (T)-1) return (T)((typename unsigned_of<T>::type)0 - (typename unsigned_of<T>::type)a);
