@@ -21,6 +21,7 @@ from ..ir.dialect import (
     ANNOTATION_ALLOC,
     ANNOTATION_PARALLEL,
     ATTR_WS,
+    FACT_DEMOTED,
     FRAGMENT,
     LOCAL,
     REDUCER,
@@ -60,7 +61,6 @@ from ..tileop.base import LowerContext
 from .coalescing import coalesced, replicated
 from .layout_rules import annotated, joined, reduced
 from .nests import Nest, is_nest, read_nest
-from .partition_loops import DEMOTED
 from .register_maps import RegisterMap, register_map
 from .thread_groups import Threads, groups_of, part, whole_block
 
@@ -313,7 +313,8 @@ def _demote(kernel: KernelRegion, demoted: Mapping[Var, str]) -> KernelRegion:
             return node
         facts = dict((node.annotations or {}).get(ANNOTATION_ALLOC) or {})
         facts.pop("layout", None)
-        return AllocBuffer(node.buffer, {**(node.annotations or {}), ANNOTATION_ALLOC: {**facts, DEMOTED: reasons[node.buffer]}}, node.span)
+        facts[FACT_DEMOTED] = reasons[node.buffer]
+        return AllocBuffer(node.buffer, {**(node.annotations or {}), ANNOTATION_ALLOC: facts}, node.span)
 
     body = rewrite(substitute(kernel.body, table), {AllocBuffer: on_alloc})
     annotations = {key: _renamed(value, table) for key, value in kernel.annotations.items()}

@@ -13,7 +13,19 @@ from typing import Any
 
 from ..ir.access import view_roots
 from ..ir.context import PassContext
-from ..ir.dialect import ANNOTATION_PARALLEL, ATTR_COLLECTIVE, ATTR_WS, FRAGMENT, THREAD_SCOPES, VAR, info, op_name
+from ..ir.dialect import (
+    ANNOTATION_ALLOC,
+    ANNOTATION_PARALLEL,
+    ATTR_COLLECTIVE,
+    ATTR_WS,
+    FACT_SCRATCH,
+    FRAGMENT,
+    SHARED_SCOPES,
+    THREAD_SCOPES,
+    VAR,
+    info,
+    op_name,
+)  # fmt: skip
 from ..ir.kernel import KernelRegion, map_kernels, rebuild_body
 from ..ir.rewrite import Descend, rewrite, walk
 from ..ir.tvm_api import (
@@ -97,7 +109,8 @@ class _Lowerer:
 
     def declare(self, buffer: Var) -> list[Stmt]:
         """Declare a temporary in the innermost home; one of symbolic shape right where it is used (returned)."""
-        statements = self.allocated(AllocBuffer(buffer, None, self.span))
+        facts = {ANNOTATION_ALLOC: {FACT_SCRATCH: True}} if buffer.scope() in SHARED_SCOPES else None
+        statements = self.allocated(AllocBuffer(buffer, facts, self.span))
         if buffer.scope() == VAR:
             statements.append(store(buffer, const(0, dtype_of(buffer)), [0], self.span))
         if not all(isinstance(e, int) for e in shape_of(buffer)):

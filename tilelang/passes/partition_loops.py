@@ -20,6 +20,8 @@ from ..ir.dialect import (
     ANNOTATION_ALLOC,
     ATTR_COLLECTIVE,
     ATTR_WS,
+    FACT_DEMOTED,
+    FACT_SCRATCH,
     FRAGMENT,
     LOCAL,
     SHARED_DYN,
@@ -67,7 +69,6 @@ from .register_maps import RegisterMap, register_map
 from .thread_groups import Threads, belongs, groups_of, part, whole_block
 from .uniformity import BARRIERS, Uniformity, is_warp_call
 
-DEMOTED = "demoted"  # fact of an allocation: a fragment that lives in shared memory
 _BARRIER_COST = 32  # of a conversion, in elements of one thread
 
 
@@ -113,7 +114,7 @@ class _Partition:
             self.block = whole_block(self.kernel, thread)
         walk(self.kernel.body, {AllocBuffer: self.declare})
         body = self.stmt(self.kernel.body, self.block)
-        tiles = [AllocBuffer(tile, None, self.kernel.span) for tile in self.scratch.values()]
+        tiles = [AllocBuffer(tile, {ANNOTATION_ALLOC: {FACT_SCRATCH: True}}, tile.span) for tile in self.scratch.values()]
         return self.kernel.with_body(seq([*before, *tiles, body]))
 
     def allocation(self, node: AllocBuffer) -> Stmt:
@@ -126,7 +127,7 @@ class _Partition:
     def declare(self, node: AllocBuffer) -> None:
         self.allocated.add(node.buffer)
         facts = dict((node.annotations or {}).get(ANNOTATION_ALLOC) or {})
-        if DEMOTED in facts:
+        if FACT_DEMOTED in facts:
             self.demoted.add(node.buffer)
         if node.buffer.scope() != FRAGMENT:
             return
