@@ -116,4 +116,8 @@ def waiting_text(waits: list[tuple[int, Site | None]]) -> Any:
     for warp, site in waits:
         if site is not None:
             places.setdefault(site.at, (site, []))[1].append(warp)
-    return [(site, f"warp{'s' if len(w) > 1 else ''} {', '.join(map(str, w))} wait{'' if len(w) > 1 else 's'} here") for site, w in places.values()]
+    found = []
+    for site, who in places.values():
+        several = len(who) > 1
+        found.append((site, f"warp{'s' if several else ''} {', '.join(map(str, who))} wait{'' if several else 's'} here"))
+    return found

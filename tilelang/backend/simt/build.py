@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,20 +31,22 @@ from ...ir.tvm_api import (
     dtype_of,
     ffi,
     is_buffer,
-    location_of,
     location_of_span,
     shape_of,
     static_shape,
 )  # fmt: skip
 from ..base import Artifact
 from . import scope as sc
+from .counters import Counters
 from .effects import is_barrier
 from .machine import KernelSpec, Machine, SharedSpec
+from .memory import Global
 from .report import Site
 from .scope import Scope, Value
 from .statements import Statements
 
 SEED = "tl.simt_seed"  # pass configuration: seed of the orders that a GPU leaves open
+COUNTERS = "tl.simt_counters"  # pass configuration: count bank conflicts and sectors (`artifact.entry.counters`)
 ALIGNMENT = 16  # of shared buffers that no plan has placed
 
 
@@ -57,14 +59,20 @@ def build(func: PrimFunc, ctx: PassContext) -> Artifact:
     namespace = program.scope.namespace
     exec(compile(source, f"<emulated {name}>", "exec"), namespace)
     run = namespace[program.entry]
-    seed = int(ctx.config.get(SEED, 0))
-    params = list(func.params)
-
-    def entry(*args: Any) -> None:
-        machine = Machine(seed)
-        run(machine, *_arguments(params, args, program))
+    entry = Entry(run, list(func.params), list(program.symbols), int(ctx.config.get(SEED, 0)), ctx.flag(COUNTERS))
 
     return Artifact(entry=entry, source=source, notes=tuple(ctx.notes), seconds={"emulator": time.perf_counter() - start})
+
+
+class Entry:
+    """The callable of an artifact. counters: totals of all calls so far, or None if they were not asked for."""
+
+    def __init__(self, run: Callable[..., None], params: list[Var], symbols: list[Var], seed: int, count: bool) -> None:
+        self.run, self.params, self.symbols, self.seed = run, params, symbols, seed
+        self.counters = Counters() if count else None
+
+    def __call__(self, *args: Any) -> None:
+        self.run(Machine(self.seed, self.counters), *_arguments(self.params, args, self.symbols))
 
 
 def load(folder: Any, ctx: PassContext) -> Artifact:
@@ -84,7 +92,7 @@ class _Program(Statements):
         self.func = func
         self.entry = self.scope.fresh("program")
         self.checks: list[tuple[str, Any]] = []
-        for name in ("H", "g", "shared", "always"):
+        for name in ("H", "g", "shared", "always", "grid"):
             self.scope.taken.add(name)
         self.scope.namespace["always"] = lambda: True
 
@@ -96,8 +104,8 @@ class _Program(Statements):
             names.append(name)
             if not is_buffer(param):
                 facts = info(dtype_of(param)) if dtype_of(param) != "handle" else None
-                whole = facts is not None and facts.is_integer
-                scope.names[param] = Value(name, dtype_of(param), True, int(facts.low) if whole else None, int(facts.high) if whole else None)  # type: ignore[union-attr]
+                known = (int(facts.low), int(facts.high)) if facts is not None and facts.is_integer else (None, None)
+                scope.names[param] = Value(name, dtype_of(param), True, *known)
         scope.emit(f"def {self.entry}(H, {', '.join([*names, *self._symbols()])}):")
         scope.depth += 1
         scope.emit("g = H.host")
@@ -136,7 +144,8 @@ class _Program(Statements):
         scope.namespace[spec_name] = self._spec(kernel, by_warp)
         blocks = [scope.fresh(var.name) for var, _ in kernel.blocks]
         arguments = blocks or [scope.fresh("block")]
-        scope.emit(f"def {name}(g, shared, {', '.join(arguments)}):")
+        scope.emit(f"grid = [{', '.join(texts)}]")
+        scope.emit(f"def {name}(g, shared, {', '.join(arguments)}, grid=grid):")
         for (var, extent), text in zip(kernel.blocks, blocks, strict=True):
             scope.names[var] = Value(text, dtype_of(var), by_warp, 0, extent - 1 if isinstance(extent, int) else 2**31 - 1)
         scope.depth += 1
@@ -150,7 +159,7 @@ class _Program(Statements):
         self(kernel.body)
         self.on_host, self.masks = True, ["None"]
         scope.depth -= 1
-        scope.emit(f"H.launch({spec_name}, {name}, [{', '.join(texts)}])")
+        scope.emit(f"H.launch({spec_name}, {name}, grid)")
 
     def _spec(self, kernel: KernelRegion, by_warp: bool) -> KernelSpec:
         """Shared buffers at the offsets of the plan, or one after the other."""
@@ -180,9 +189,10 @@ class _Program(Statements):
             spec = SharedSpec(name, kind, elements, offset, min(pieces.get(buffer, 64), kind.itemsize))
             shared.append(spec)
             end = max(end, -(-(offset + spec.bytes) // ALIGNMENT) * ALIGNMENT)
-        threads = tuple(extent for _, extent in kernel.threads)
+        (_, x), (_, y), (_, z) = kernel.threads
+        whole_grid = _calls(kernel.body, lambda c: op_name(c) == "tl.sync_grid")
         site = Site(location_of_span(kernel.span), "kernel")
-        return KernelSpec(threads, tuple(shared), tuple(barriers), by_warp, site)  # type: ignore[arg-type]
+        return KernelSpec((x, y, z), tuple(shared), tuple(barriers), by_warp, whole_grid, site)
 
 
 def _bytes(buffer: Var) -> int:
@@ -196,20 +206,23 @@ def _facts(stmt: AllocBuffer) -> Mapping[str, Any]:
 
 def _needs_warps(body: Stmt) -> bool:
     """Can warps wait for each other by other means than barriers of the whole block?"""
+    return _calls(body, lambda c: op_name(c).startswith("tl.mbarrier") or (op_name(c) == "tl.sync_threads" and len(c.args) > 0))
+
+
+def _calls(body: Stmt, wanted: Callable[[Call], bool]) -> bool:
+    """Is there a call of that sort?"""
     found = False
 
     def visit(call: Call) -> None:
         nonlocal found
-        name = op_name(call)
-        if name.startswith("tl.mbarrier") or (name == "tl.sync_threads" and len(call.args)):
-            found = True
+        found = found or wanted(call)
 
     walk(body, {Call: visit})
     return found
 
 
 # ---------------------------------------------------------------- arguments
-def _arguments(params: Sequence[Var], args: Sequence[Any], program: _Program) -> list[Any]:
+def _arguments(params: Sequence[Var], args: Sequence[Any], wanted: Sequence[Var]) -> list[Any]:
     """Memory objects and numbers for the generated function; refuses what does not fit (the caller says why in detail)."""
     values: list[Any] = []
     symbols: dict[Var, int] = {}
@@ -226,13 +239,12 @@ def _arguments(params: Sequence[Var], args: Sequence[Any], program: _Program) ->
                 symbols.setdefault(part, actual)
             elif isinstance(part, int) and part != actual:
                 raise TileValueError(f"{param.name}: extent {actual} where {part} is expected")
-        values.append(sc_global(param.name, array, bool(len(param.ty.strides))))
-    return values + [symbols[s] for s in program.symbols]
+        values.append(_window(param.name, array, bool(len(param.ty.strides))))
+    return values + [symbols[s] for s in wanted]
 
 
-def sc_global(name: str, array: np.ndarray, strided: bool) -> Any:
-    from .memory import Global
-
+def _window(name: str, array: np.ndarray, strided: bool) -> Global:
+    """The flat window that a tensor's indices count in."""
     if not strided:
         return Global(name, array.reshape(-1))
     size = 1 + sum((e - 1) * s for e, s in zip(array.shape, (s // array.itemsize for s in array.strides), strict=True)) if array.size else 0
@@ -261,9 +273,7 @@ def as_numpy(value: Any) -> np.ndarray:
     if 0 in shape:
         return np.empty(shape, kind)
     size = 1 + sum((e - 1) * s // kind.itemsize for e, s in zip(shape, strides, strict=True))
-    memory = (ctypes.c_char * (size * kind.itemsize)).from_address(tensor.data_ptr())
-    flat = np.frombuffer(memory, np.uint8).view(kind)
+    memory = (ctypes.c_uint8 * (size * kind.itemsize)).from_address(tensor.data_ptr())
+    flat = np.ctypeslib.as_array(memory).view(kind)
     return np.lib.stride_tricks.as_strided(flat, shape, strides)
 
-
-__all__ = ["as_numpy", "build", "load", "location_of", "version"]

@@ -47,6 +47,8 @@ class Effects:
             return Value(f"g.block_vote({str(attr(node, 'kind'))!r}, {self._text(node.args[0], mask)}, {mask}, {site})", dtype, False)
         if name == "tl.atomic":
             return self._atomic(node, mask, True)
+        if name == "tl.random":
+            return Value(f"g.generator.draw({str(attr(node, 'what'))!r}, {self.scope.kind(dtype)}, {mask})", dtype, False)
         if name == "tirx.tvm_warp_activemask":
             return Value(f"g.vote('activemask', True, {mask}, {self.scope.kind(dtype)})", dtype, False)
         if name in ("tl.gpu_only", "tirx.call_extern", "tirx.call_pure_extern"):
@@ -119,7 +121,7 @@ class Effects:
         self.scope.emit(f"g.sync_warp({mask}, {self.scope.site('T.sync_warp')})")
 
     def _do_sync_grid(self, node: Call, mask: str) -> None:
-        raise TileNotSupportedError("T.sync_grid in the emulator", at=self.scope.at(), remedy='compile for target="cuda"')
+        self.scope.emit(f"g.sync({mask}, {self.scope.site('T.sync_grid')})  # all blocks of the grid are in the batch")
 
     def _do_cp_async(self, node: Call, mask: str) -> None:
         target, where = self.element(node.args[0], mask)
@@ -167,6 +169,14 @@ class Effects:
             for q in range(4)
         )
         self.scope.emit(f"{c.name}.store(g, {k.text}, {c.name}.load(g, {k.text}, {mask}, {sites[2]}) + ({terms}), {mask}, {sites[2]})")
+
+    def _do_random(self, node: Call, mask: str) -> None:
+        if str(attr(node, "what")) != "init":
+            self.scope.emit(self.value(node, "tl.random", mask).text)
+            return
+        seed, drawn, *given = (self._text(a, mask) for a in node.args)
+        sequence = given[0] if given else f"g.global_thread([{', '.join(self.blocks)}], grid)"
+        self.scope.emit(f"g.generator.start({seed}, {sequence}, {drawn}, {mask})")
 
     def _do_instr(self, node: Call, mask: str) -> None:
         """A hardware instruction: the model of its record on the elements that the lanes name."""

@@ -246,7 +246,7 @@ class Expressions:
             uniform = a.uniform and b.uniform
             left, right = (a.text, b.text) if uniform else (self._lanes(a), self._lanes(b))
             known = (min(a.low, b.low), max(a.high, b.high)) if None not in (a.low, b.low, a.high, b.high) and uniform else (None, None)  # type: ignore[type-var]
-            return Value(f"({left} if {c.text} else {right})", dtype, uniform, *known)
+            return Value(f"({left} if {c.text} else {right})", dtype, uniform, *known, fresh=uniform)
         kind = self.scope.kind(dtype)
         if not (guarded and (uses_memory(yes) or uses_memory(no))):
             a, b = self(yes, mask), self(no, mask)
@@ -267,7 +267,7 @@ class Expressions:
         self.scope.names[node.var] = Value(name, value.dtype, value.uniform, value.low, value.high)
         body = self(node.body, mask)
         text = value.text if value.fresh else f"{value.text}.copy()"
-        return Value(f"({name} := {text}, {body.text})[1]", body.dtype, body.uniform, body.low, body.high)
+        return Value(f"({name} := {text}, {body.text})[1]", body.dtype, body.uniform, body.low, body.high, body.fresh)
 
     # ---------------------------------------------------------------- vectors: a leading axis of lanes of the type
     def _ramp(self, node: Any, mask: str) -> Value:
@@ -285,7 +285,7 @@ class Expressions:
         rows = [self._lanes(p) if info(p.dtype).lanes > 1 else f"np.atleast_2d({self._lanes(p)})" for p in parts]
         picks = [int(k) for k in node.indices]
         joined = f"np.concatenate([{', '.join(rows)}])" if len(rows) > 1 else rows[0]
-        return Value(f"{joined}[{picks[0] if len(picks) == 1 else picks}]", dtype_of(node), False)
+        return Value(f"{joined}[{picks[0] if len(picks) == 1 else picks}]", dtype_of(node), False, fresh=False)
 
     # ---------------------------------------------------------------- casts and calls
     def _cast(self, node: Any, mask: str) -> Value:
@@ -327,7 +327,8 @@ class Expressions:
             return self(node.args[0], mask)
         if function == "reinterpret":
             value = self(node.args[0], mask)
-            return self._as_uniform(Value(f"reinterpret({self.array(value)}, {self.scope.kind(dtype)})", dtype, value.uniform))
+            text = f"reinterpret({self.array(value)}, {self.scope.kind(dtype)})"
+            return self._as_uniform(Value(text, dtype, value.uniform, fresh=value.uniform))
         args = [self(a, mask) for a in node.args] if function in (*values.FUNCTIONS, "popcount", "clz") else []
         if function in ("popcount", "clz"):
             value = Value(f"{function}({self.array(args[0])})", "int32", args[0].uniform)

@@ -15,11 +15,11 @@ import numpy as np
 
 from ...errors import TileAssertionError
 from . import warp as warps
-from .barriers import Barriers
 from .memory import Global, Registers, Shared
+from .random_numbers import Generator
 from .report import Site, fail, first, thread_name
+from .shadow import ATOMIC, Taking, WarpTaking
 from .values import both
-from .shadow import ATOMIC, Clock, Taking, WarpTaking
 
 WARP = 32
 MOST_MASKS = 64  # masks whose lanes are remembered
@@ -46,6 +46,7 @@ class Group:
         self.copies: list[Any] = []
         self.committed = np.zeros(self.n, np.int32)
         self.where: Site | None = None
+        self.generator = Generator(self.n)
         self._all: Taking | None = None
         self._masks: dict[int, tuple[Any, Taking]] = {}
 
@@ -80,6 +81,15 @@ class Group:
     def block_name(self, lane: int) -> str:
         """The first block of the batch, as the user counts."""
         return self.batch.block_name(0)
+
+    def global_thread(self, place: Sequence[Any], grid: Sequence[int]) -> Any:
+        """Linear index of the thread in the grid."""
+        index: Any = 0
+        for axis in reversed(range(len(place))):
+            index = index * int(grid[axis]) + place[axis]
+        for extent, at in zip(reversed(self.extents), (self.tz, self.ty, self.tx), strict=True):
+            index = index * extent + at
+        return index
 
     def in_groups(self, numbers: Sequence[int]) -> Any:
         """Lanes of these groups of 128 threads."""
@@ -159,7 +169,9 @@ class Group:
         found = {"count": (holds & active).sum(1), "and": (holds | ~active).all(1), "or": (holds & active).any(1)}[kind]
         return np.repeat(found.astype(np.int32), self.batch.lanes_per_block)
 
-    def all_reduce(self, value: Any, holds: Any, axes: Sequence[int], combine: Callable[..., Any], start: Any, mask: Any, site: Site) -> Any:
+    def all_reduce(
+        self, value: Any, holds: Any, axes: Sequence[int], combine: Callable[..., Any], start: Any, mask: Any, site: Site
+    ) -> Any:  # fmt: skip
         """Combine over thread axes (0 is x) the values in which `holds`; every thread along the axes gets the result."""
         if mask is False:
             return np.zeros(self.n, np.asarray(start).dtype)
@@ -202,13 +214,12 @@ class Group:
         return warps.shuffle(mode, value, by, width, mask, self.n)
 
     def vote(self, kind: str, value: Any, mask: Any, kindtype: Any) -> Any:
-        return warps.vote(kind, value, self.mask if mask is None else mask, self.n).astype(kindtype) if mask is not False else self.zeros(kindtype)
+        if mask is False:
+            return np.zeros(self.n, kindtype)
+        return warps.vote(kind, value, mask, self.n).astype(kindtype)
 
     def warp_reduce(self, kind: str, value: Any, mask: Any) -> Any:
         return value if mask is False else warps.reduce(kind, value, mask, self.n)
-
-    def zeros(self, kind: Any) -> Any:
-        return np.zeros(self.n, kind)
 
     # ---------------------------------------------------------------- instructions
     def instruction(self, record: Any, operands: Sequence[tuple[Any, Any, Site]], mask: Any) -> None:
@@ -245,7 +256,8 @@ class Group:
             bad = bad & mask
         if bad.any():
             where, lane = first(bad, index, self.lane)
-            fail(f"{thread_name(lane, self.extents)} passes the address of {memory.name}[{where}], which is no multiple of {size} bytes", site)
+            name = thread_name(lane, self.extents)
+            fail(f"{name} passes the address of {memory.name}[{where}], which is no multiple of {size} bytes", site)
 
     # ---------------------------------------------------------------- atomics
     def atomic(self, kind: str, memory: Any, index: Any, value: Any, mask: Any, site: Site, wants: bool) -> Any:
@@ -304,7 +316,7 @@ class Group:
         return before
 
     # ---------------------------------------------------------------- asynchronous copies
-    def cp_async(self, target: Shared, index: Any, source: Global, start: Any, count: int, mask: Any, site: Site, filled: Any = None) -> None:
+    def cp_async(self, target: Shared, index: Any, source: Global, start: Any, count: int, mask: Any, site: Site) -> None:
         """Copy `count` elements; they land when the group they are committed to has been waited for."""
         if mask is False:
             return
@@ -349,7 +361,9 @@ class Group:
         if bad.any():
             raise TileAssertionError(message or "device_assert failed", at=site.at)
 
-    def print_line(self, message: str, buffer: str, dtype: str, value: Any, index: Any, mask: Any, once: bool, blocks: Sequence[Any]) -> None:
+    def print_line(
+        self, message: str, buffer: str, dtype: str, value: Any, index: Any, mask: Any, once: bool, blocks: Sequence[Any]
+    ) -> None:  # fmt: skip
         """One line for each lane of the mask (with `once`: for each block)."""
         if mask is False:
             return
@@ -373,5 +387,3 @@ class Group:
 _ATOMIC: dict[str, Any] = {
     "add": np.add, "max": np.fmax, "min": np.fmin, "or": np.bitwise_or, "and": np.bitwise_and, "xor": np.bitwise_xor,
 }  # fmt: skip
-
-__all__ = ["Barriers", "Clock", "Group"]

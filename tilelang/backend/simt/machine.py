@@ -47,12 +47,13 @@ class SharedSpec:
 
 @dataclass(frozen=True)
 class KernelSpec:
-    """What a launch needs to know. by_warp: warps are coroutines. barriers: (name, arrive counts)."""
+    """What a launch needs to know. by_warp: warps are coroutines. whole_grid: all blocks run together. barriers: (name, arrive counts)."""
 
     threads: tuple[int, int, int]
     shared: tuple[SharedSpec, ...]
     barriers: tuple[tuple[str, tuple[int, ...]], ...]
     by_warp: bool
+    whole_grid: bool
     site: Site
 
 
@@ -90,7 +91,7 @@ class Batch:
             shadow, pieces = block.shadow(low, high, piece, [s.name for s in cluster])
             self.shadows.append(shadow)
             for owner, s in enumerate(cluster):
-                found[s.name] = Shared(s.name, s.kind, s.elements, block, s.offset, shadow, low, piece, pieces, owner)
+                found[s.name] = Shared(s.name, s.kind, s.elements, block, s.offset, shadow, (low, piece, pieces), owner)
         return found
 
     def index(self, axis: int, group: Group) -> Any:
@@ -177,8 +178,8 @@ class Machine:
 
     def at_address(self, name: str, address: int, kind: Any, size: int) -> Global:
         """A tensor at a raw address."""
-        data = (ctypes.c_char * (size * np.dtype(kind).itemsize)).from_address(address)
-        return Global(name, np.frombuffer(data, np.uint8).view(kind))
+        data = (ctypes.c_uint8 * (size * np.dtype(kind).itemsize)).from_address(address)
+        return Global(name, np.ctypeslib.as_array(data).view(kind))
 
     def failed(self, kind: str, message: str) -> None:
         """A host assertion does not hold."""
@@ -192,7 +193,7 @@ class Machine:
         if not grid:
             blocks = [(0,)]
         lanes = -(-spec.threads[0] * spec.threads[1] * spec.threads[2] // WARP) * WARP
-        size = 1 if spec.by_warp else max(1, LANES // lanes)
+        size = 1 if spec.by_warp else len(blocks) if spec.whole_grid else max(1, LANES // lanes)
         with np.errstate(all="ignore"):
             for start in range(0, len(blocks), size):
                 Batch(spec, kernel, blocks[start : start + size], self.seed + start, self.counters).run()

@@ -228,13 +228,15 @@ class SharedBlock:
 
 
 class Shared(Memory):
-    """One shared buffer (or a view of one). owner: its number in the shadow's list of buffers."""
+    """One shared buffer (or a view of one). owner: its number in the shadow's list of buffers. pieces: first byte of the
+    shadow's range, bytes of a piece, pieces of a block."""
 
     def __init__(
-        self, name: str, kind: Any, size: int, block: SharedBlock, offset: int, shadow: Shadow, low: int, piece: int, pieces: int, owner: int
+        self, name: str, kind: Any, size: int, block: SharedBlock, offset: int, shadow: Shadow, pieces: tuple[int, int, int], owner: int
     ) -> None:  # fmt: skip
         super().__init__(name, kind, size)
-        self.block, self.offset, self.shadow, self.low, self.piece, self.pieces, self.owner = block, offset, shadow, low, piece, pieces, owner
+        self.block, self.offset, self.shadow, self.shape, self.owner = block, offset, shadow, pieces, owner
+        low, piece, self.pieces = pieces
         width = self.kind.itemsize
         self.data = block.bytes[:, offset : offset + size * width].view(self.kind)
         self.scale = max(1, width // piece)
@@ -242,7 +244,7 @@ class Shared(Memory):
         self.each = np.arange(self.scale)
 
     def as_type(self, name: str, kind: Any, size: int) -> Shared:
-        return Shared(name, kind, size, self.block, self.offset, self.shadow, self.low, self.piece, self.pieces, self.owner)
+        return Shared(name, kind, size, self.block, self.offset, self.shadow, self.shape, self.owner)
 
     def place(self, group: Any, index: Any, mask: Any, site: Site) -> tuple[Any, Any, Any]:
         """((block, element), shadow pieces, order) of every lane that takes part. The lanes of a mask without leading axes
