@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import TileValueError
-from ..ir.access import view_roots
+from ..ir.access import allocations, view_roots
 from ..ir.context import FragmentPlan, PassContext
 from ..ir.dialect import (
     ANNOTATION_ALLOC,
@@ -103,6 +103,7 @@ class _Partition:
         self.thread_vars = {var for var, _ in kernel.threads}
         self.homes: dict[Var, Home] = {}
         self.demoted: set[Var] = set()
+        self.allocated: set[Var] = set()
         self.scratch: dict[Var, Var] = {}
         self.allocated: set[Var] = set()
 
@@ -112,7 +113,9 @@ class _Partition:
             thread = Var("thread", "int32")
             before.append(Bind(thread, self.block.index, self.kernel.span))
             self.block = whole_block(self.kernel, thread)
-        walk(self.kernel.body, {AllocBuffer: self.declare})
+        self.allocated = set(allocations(self.kernel.body))
+        for stmt in allocations(self.kernel.body).values():
+            self.declare(stmt)
         body = self.stmt(self.kernel.body, self.block)
         tiles = [AllocBuffer(tile, {ANNOTATION_ALLOC: {FACT_SCRATCH: True}}, tile.span) for tile in self.scratch.values()]
         return self.kernel.with_body(seq([*before, *tiles, body]))
@@ -169,6 +172,13 @@ class _Partition:
             otherwise = self.stmt(node.else_case, where) if node.else_case is not None else None
             return IfThenElse(self.scalar(node.condition), self.stmt(node.then_case, where), otherwise, node.span)
         return self.leaf(node, where)
+
+    def allocation(self, node: AllocBuffer) -> Stmt:
+        """A fragment becomes its registers, which a lowering may have allocated already."""
+        if node.buffer not in self.homes:
+            return node
+        registers = self.homes[node.buffer].registers
+        return seq([]) if registers in self.allocated else AllocBuffer(registers, None, node.span)
 
     def attribute(self, node: AttrStmt, where: Threads) -> Stmt:
         if node.attr_key == ATTR_WS:
