@@ -10,20 +10,20 @@ from typing import Any
 
 from ..ir.tvm_api import tvm
 from ..knobs import knobs
+from ..target import device
 from ..target.target import Target, parse_target
-from .cuda import driver, toolchain
 
 
 def auto_kind() -> str:
-    """The best kind of target on this machine among those that have a backend: a GPU that can be compiled for, else the CPU."""
-    return "cuda" if driver.device_count() and toolchain.available() else "cpu"
+    """The best kind of target on this machine among those that have a backend: a GPU if there is one, else the CPU."""
+    return "cuda" if device.device_count() else "cpu"
 
 
 def with_device(target: Target) -> Target:
     """A CUDA target that names no architecture gets the first device's, where there is one."""
-    if target.kind != "cuda" or target.option("arch") not in ("", "auto", "native") or not driver.device_count():
+    if target.kind != "cuda" or target.option("arch") not in ("", "auto", "native") or not device.device_count():
         return target
-    options = {**dict(target.options), "arch": toolchain.arch_of(driver.capability(0))}
+    options = {**dict(target.options), "arch": device.arch_of(device.capability(0))}
     return replace(target, options=tuple(sorted(options.items())))
 
 

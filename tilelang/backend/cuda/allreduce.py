@@ -6,19 +6,17 @@ through an array in shared memory, which every thread of a group reads.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...errors import InternalError
 from ...ir.tvm_api import Call, Expr, Var, dtype_of
 from .cpp_types import c_type
-
-if TYPE_CHECKING:
-    from .statements import Statements
+from .printer import Printer
 
 WARP = 32
 
 
-def print_allreduce(p: Statements, call: Call, reducer: Any) -> None:
+def print_allreduce(p: Printer, call: Call, reducer: Any) -> None:
     """Print the statement. Operands: number of values, values, condition, result elements, thread variables."""
     if reducer is None:
         raise InternalError(f"a reduction over threads outside of a reduce_scope: {call}")
@@ -45,13 +43,13 @@ def print_allreduce(p: Statements, call: Call, reducer: Any) -> None:
     p.line("}")
 
 
-def _in_warp(p: Statements, axes: list[Var]) -> bool:
+def _in_warp(p: Printer, axes: list[Var]) -> bool:
     """Is each group a run of consecutive lanes of one warp?"""
     (x, extent), *_ = p.kernel.threads
     return len(axes) == 1 and axes[0].same_as(x) and extent in (1, 2, 4, 8, 16, WARP) and p.kernel.num_threads % WARP == 0
 
 
-def _by_shuffles(p: Statements, names: list[str], values: list[Expr], reducer: Any, extent: int) -> None:
+def _by_shuffles(p: Printer, names: list[str], values: list[Expr], reducer: Any, extent: int) -> None:
     p.o.needs.add("warp.cuh")
     delta = p.e.names.fresh("delta")
     p.line("#pragma unroll")
@@ -61,7 +59,7 @@ def _by_shuffles(p: Statements, names: list[str], values: list[Expr], reducer: A
     p.line("}")
 
 
-def _through_shared(p: Statements, names: list[str], values: list[Expr], reducer: Any, axes: list[Var]) -> None:
+def _through_shared(p: Printer, names: list[str], values: list[Expr], reducer: Any, axes: list[Var]) -> None:
     """Every thread writes its values, then reads those of its group."""
     linear = p.linear_thread()
     arrays = [p.e.names.fresh("scratch") for _ in values]
@@ -95,7 +93,7 @@ def _through_shared(p: Statements, names: list[str], values: list[Expr], reducer
         p.line("}")
 
 
-def _combine(p: Statements, names: list[str], others: list[str], values: list[Expr], reducer: Any) -> None:
+def _combine(p: Printer, names: list[str], others: list[str], values: list[Expr], reducer: Any) -> None:
     """total = combiner(total, other), all results before any of them changes."""
     p.depth += 1
     for k, value in enumerate(values):

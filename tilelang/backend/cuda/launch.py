@@ -18,9 +18,10 @@ import numpy as np
 
 from ...errors import TileAssertionError, TileRuntimeError, TileValueError
 from ...ir.dtype_table import FLOATS, INTEGERS, numpy_type
+from ...target.device import arch_of, bindings, capability, check, error_text
 from . import driver
 from .program import CudaProgram, KernelFacts
-from .toolchain import Cubin, arch_of, compile_source
+from .toolchain import Cubin, compile_source
 
 # struct's letter and the padding to 8 bytes, by C++ type.
 _FORMATS = {"bool": "?7x", "int8_t": "b7x", "uint8_t": "B7x", "int16_t": "h6x", "uint16_t": "H6x", "int": "i4x", "uint32_t": "I4x",
@@ -92,7 +93,7 @@ class Launcher:
     def _load(self, device: int, careful: bool) -> list[_Kernel]:
         with self._lock:
             if (device, careful) not in self._ready:
-                code = self.cubin(self.arch or arch_of(driver.capability(device)), careful)
+                code = self.cubin(self.arch or arch_of(capability(device)), careful)
                 driver.make_current(device)
                 module = driver.load_module(code.data)
                 self._ready[device, careful] = [_Kernel(module, facts, device) for facts in self.program.kernels]
@@ -113,8 +114,7 @@ class _Kernel:
         self.convert = [(k, _CONVERSIONS[p]) for k, p in enumerate(parameters) if p in _CONVERSIONS]
         self.count = len(parameters)
         self.free: list[tuple[Any, Any, int]] = []
-        bindings = driver.bindings()
-        self.start = bindings.cuLaunchCooperativeKernel if facts.cooperative else bindings.cuLaunchKernel
+        self.start = bindings().cuLaunchCooperativeKernel if facts.cooperative else bindings().cuLaunchKernel
 
     def _slot(self) -> tuple[Any, Any, int]:
         """Memory for the values of one launch, and the array of addresses that the driver reads."""
@@ -145,13 +145,13 @@ class _Kernel:
         self.free.append(slot)
         if int(status):
             raise TileRuntimeError(
-                f"launch of {facts.name} failed: {driver.error_text(status)}; grid ({x}, {y}, {z}), block {facts.block}, "
+                f"launch of {facts.name} failed: {error_text(status)}; grid ({x}, {y}, {z}), block {facts.block}, "
                 f"{facts.shared} bytes of dynamic shared memory, device {self.device}"
             )
 
     def _again(self, status: Any, arguments: tuple[Any, ...]) -> Any:
         """A thread that has not used this device yet has no context, or another device's: launch again in the right one."""
-        kind = driver.bindings().CUresult
+        kind = bindings().CUresult
         if status not in (kind.CUDA_ERROR_INVALID_CONTEXT, kind.CUDA_ERROR_CONTEXT_IS_DESTROYED, kind.CUDA_ERROR_INVALID_HANDLE):
             return status
         driver.make_current(self.device)
@@ -205,18 +205,17 @@ class _Block:
 
     def __init__(self, size: int, device: int, zero: bool) -> None:
         driver.make_current(device)
-        bindings = driver.bindings()
         self.device = device
-        self.pointer = driver.check(bindings.cuMemAlloc(max(size, 1)), f"{size} bytes on device {device}")
+        self.pointer = check(bindings().cuMemAlloc(max(size, 1)), f"{size} bytes on device {device}")
         if zero:
-            driver.check(bindings.cuMemsetD8(self.pointer, 0, max(size, 1)), "clearing memory")
+            check(bindings().cuMemsetD8(self.pointer, 0, max(size, 1)), "clearing memory")
 
     def data_ptr(self) -> int:
         return int(self.pointer)
 
     def __del__(self) -> None:
         try:
-            driver.bindings().cuMemFree(self.pointer)
+            bindings().cuMemFree(self.pointer)
         except Exception:  # the interpreter or the driver is shutting down
             return
 

@@ -7,7 +7,6 @@ UNROLLED keep their pragma; VECTORIZED loops become accesses of up to 16 bytes w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import PurePath
 from typing import Any
 
 from ...errors import InternalError, TileNotSupportedError
@@ -42,20 +41,18 @@ from .expressions import PRIMARY, UNARY, Expressions, lane_indices, quote
 from .instructions import instruction_call
 from .memory import Place, element_count, is_scalar_buffer
 from .operators import Operators
+from .printer import INDENT, Printer
 from .vectors import vector_loop
 
-_INDENT = "  "
 _BARRIERS = (BARRIER, CLUSTER_BARRIER)
 
 
-class Statements:
+class Statements(Printer):
     """Prints statements into `lines`. `shared`: byte offset of each shared buffer in the block's allocation."""
 
     def __init__(self, expressions: Expressions, operators: Operators, kernel: KernelRegion, shared: Mapping[Var, int]) -> None:
-        self.e, self.o, self.kernel, self.shared = expressions, operators, kernel, shared
-        self.lines: list[str] = []
-        self.depth = 1
-        self._last = ""
+        super().__init__(expressions, operators, kernel)
+        self.shared = shared
         self._reducer: Any = None
         self._rules: dict[type, Callable[[Any], None]] = {
             SeqStmt: self._seq, AllocBuffer: self._alloc, DeclBuffer: self._view, Bind: self._bind, BufferStore: self._store,
@@ -72,18 +69,7 @@ class Statements:
             "tirx.tvm_thread_allreduce": lambda c: print_allreduce(self, c, self._reducer),
         }  # fmt: skip
 
-    # ---------------------------------------------------------------- lines
-    def line(self, text: str) -> None:
-        self.lines.append(f"{_INDENT * self.depth}{text}")
-
-    def note(self, stmt: Any) -> None:
-        """A comment with the user's line, once for a run of statements of the same line."""
-        at = location_of(stmt)
-        where = f"{PurePath(at.file).name}:{at.line}" if at else ""
-        if where and where != self._last:
-            self.line(f"// {where}")
-        self._last = where or self._last
-
+    # ---------------------------------------------------------------- blocks
     def statement(self, stmt: Stmt) -> None:
         rule = self._rules.get(type(stmt))
         if rule is None:
@@ -97,7 +83,7 @@ class Statements:
         self.statement(body)
         self.depth -= 1
         self.line("}")
-        self._last = ""
+        self.last = ""
 
     def _seq(self, node: Any) -> None:
         for stmt in node.seq:
@@ -132,17 +118,9 @@ class Statements:
         self.o.needs.add("async.cuh")
         self.line(f"if ({self.linear_thread()} == 0) {{")
         for k, count in enumerate(counts):
-            self.line(f"{_INDENT}tl::mbarrier_init(&{name}[{k}], {count});")
+            self.line(f"{INDENT}tl::mbarrier_init(&{name}[{k}], {count});")
         self.line("}")
         self.line("__syncthreads();")
-
-    def linear_thread(self) -> str:
-        """The number of the thread in its block."""
-        (x, ex), (y, ey), (z, ez) = self.kernel.threads
-        terms = [self.e.names.of(x)] if ex > 1 else []
-        terms += [f"{ex} * {self.e.names.of(y)}"] if ey > 1 else []
-        terms += [f"{ex * ey} * {self.e.names.of(z)}"] if ez > 1 else []
-        return "0" if not terms else terms[0] if len(terms) == 1 else f"({' + '.join(terms)})"
 
     def _view(self, node: Any) -> None:
         self.note(node)
@@ -174,9 +152,9 @@ class Statements:
         """A vector value to several elements: one by one."""
         from_name = self.e.names.fresh("lanes")
         self.line("{")
-        self.line(f"{_INDENT}const {c_type(dtype_of(node.value))} {from_name} = {self.e.text(node.value)};")
+        self.line(f"{INDENT}const {c_type(dtype_of(node.value))} {from_name} = {self.e.text(node.value)};")
         for k, indices in enumerate(lane_indices(node.indices, lanes)):
-            self.line(f"{_INDENT}{self.e.element(node.buffer, indices)} = {from_name}[{k}];")
+            self.line(f"{INDENT}{self.e.element(node.buffer, indices)} = {from_name}[{k}];")
         self.line("}")
 
     # ---------------------------------------------------------------- control
@@ -204,7 +182,7 @@ class Statements:
             self.line("} else {")
             self._inside(node.else_case)
         self.line("}")
-        self._last = ""
+        self.last = ""
 
     def _inside(self, body: Stmt) -> None:
         self.depth += 1
@@ -365,8 +343,8 @@ class Statements:
         text = quote(f"{message}{f' ({where})' if where else ''}".replace("%", "%%") + ": block (%d, %d, %d), thread (%d, %d, %d)\n")
         self.line(f"if (!({self.e.text(call.args[0])})) {{")
         place = ", ".join(f"(int){v}Idx.{d}" for v in ("block", "thread") for d in "xyz")
-        self.line(f"{_INDENT}printf({text}, {place});")
-        self.line(f"{_INDENT}__trap();")
+        self.line(f"{INDENT}printf({text}, {place});")
+        self.line(f"{INDENT}__trap();")
         self.line("}")
 
 

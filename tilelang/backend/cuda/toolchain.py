@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 import re
 import shutil
 import subprocess
@@ -19,11 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InternalError, TileNotSupportedError, TileRuntimeError, TileValueError
+from ...knobs import knobs
 
 HEADERS = Path(__file__).parent / "header"
-DEFAULT_ARCH = "sm_90a"
-# Architectures whose own instructions need the suffix "a".
-_SPECIFIC = {(9, 0): "sm_90a", (10, 0): "sm_100a"}
 
 
 @dataclass(frozen=True)
@@ -44,11 +41,6 @@ class Cubin:
     data: bytes
     log: str = ""
     reports: dict[str, KernelReport] = field(default_factory=dict)
-
-
-def arch_of(capability: tuple[int, int]) -> str:
-    """The architecture to compile for on a device of this compute capability."""
-    return _SPECIFIC.get(capability, f"sm_{capability[0]}{capability[1]}")
 
 
 def checked_arch(arch: str) -> str:
@@ -90,8 +82,7 @@ def nvrtc() -> Any:
 @functools.cache
 def nvcc() -> str | None:
     """Path of the nvcc compiler, or None."""
-    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
-    return shutil.which("nvcc") or shutil.which("nvcc", path=os.path.join(home, "bin"))
+    return shutil.which("nvcc") or shutil.which("nvcc", path=str(knobs.cuda_home / "bin"))
 
 
 def available() -> bool:
@@ -118,11 +109,8 @@ def _nvcc_version() -> str:
 @functools.cache
 def include_folders() -> tuple[str, ...]:
     """Folders of CUDA's own headers, for sources that the user brings."""
-    folders = []
-    for root in (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"):
-        if root and (Path(root) / "include").is_dir():
-            folders.append(str(Path(root) / "include"))
-    return tuple(dict.fromkeys(folders))
+    folder = knobs.cuda_home / "include"
+    return (str(folder),) if folder.is_dir() else ()
 
 
 def compile_source(text: str, arch: str, flags: Sequence[str] = (), name: str = "kernel") -> Cubin:

@@ -8,7 +8,7 @@ access is left to the caller.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...ir.dialect import GLOBAL, SHARED_SCOPES, op_name
 from ...ir.rewrite import Descend, rewrite, substitute, uses, uses_memory
@@ -35,12 +35,10 @@ from ...ir.tvm_api import (
 )  # fmt: skip
 from .cpp_types import bytes_of, c_type, split
 from .memory import Place, offset_of
-
-if TYPE_CHECKING:
-    from .statements import Statements
+from .printer import Printer
 
 
-def vector_loop(printer: Statements, node: For) -> bool:
+def vector_loop(printer: Printer, node: For) -> bool:
     """Print the loop with vector accesses; False if it has none that is proven right."""
     lanes = int(node.extent) if isinstance(node.extent, IntImm) else 0
     if lanes < 2 or not (isinstance(node.min, IntImm) and int(node.min) == 0):
@@ -59,7 +57,7 @@ class _Access:
 
 
 class _Loop:
-    def __init__(self, printer: Statements, node: For, lanes: int) -> None:
+    def __init__(self, printer: Printer, node: For, lanes: int) -> None:
         self.p, self.node, self.lanes = printer, node, lanes
         self.var: Var = node.loop_var
         self.zero = {self.var: const(0, str(self.var.ty.dtype))}
@@ -239,9 +237,7 @@ def _all(guards: list[Expr]) -> Expr:
 
 def _same(node: TensorLoad, access: _Access, zero: dict[Var, Expr]) -> bool:
     from_indices = [substitute(i, zero) for i in node.indices]
-    return node.source.same_as(access.buffer) and all(
-        str(a) == str(b) for a, b in zip(from_indices, access.indices, strict=True)
-    )
+    return node.source.same_as(access.buffer) and all(str(a) == str(b) for a, b in zip(from_indices, access.indices, strict=True))
 
 
 def _is_plain(value: Expr, access: _Access) -> bool:
