@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from ..ir.rewrite import Descend, rewrite, substitute, uses
 from ..ir.tvm_api import (
     Analyzer,
@@ -128,8 +130,9 @@ def rewritten_body(nest: Nest, homes: Homes, register: Expr | None, first: Seque
     return rewrite(nest.body, rules)
 
 
-def _bindings(nest: Nest, values: Mapping[Var, Expr]) -> list[Stmt]:
-    return [Bind(var, values[var], nest.span) for var in nest.vars if var in values and uses(nest.body, var)]
+def _bindings(nest: Nest, values: Mapping[Var, Expr], body: Stmt) -> list[Stmt]:
+    """Names for the loop variables that the body uses."""
+    return [Bind(var, values[var], nest.span) for var in nest.vars if var in values and uses(body, var)]
 
 
 def serial_loops(loops: Sequence[For], body: Stmt, span: Span | None) -> Stmt:
@@ -139,24 +142,44 @@ def serial_loops(loops: Sequence[For], body: Stmt, span: Span | None) -> Stmt:
 
 
 # ---------------------------------------------------------------- loops over registers
-def over_registers(layout: LoopLayout, homes: Homes, threads: Threads, member: Sequence[Expr]) -> Stmt:
-    """Each thread executes the iterations of the elements in its registers; the loop is to be unrolled."""
+def over_registers(layout: LoopLayout, homes: Homes, threads: Threads, member: Sequence[Expr], vectors: bool = False) -> Stmt:
+    """Each thread executes the iterations of the elements in its registers; the loop is to be unrolled. vectors: registers
+    with neighbouring elements are gathered in VECTORIZED loops."""
     nest, held = layout.nest, layout.registers
-    register = Var("r", "int32")
-    prover = _prover(threads, register, held)
+    low, high = _used_registers(layout)
+    width = math.gcd(_neighbours(held), math.gcd(low, high - low)) if vectors else 1
+    counter, lane = Var("r", "int32"), Var("lane", "int32")
+    register = counter * width + lane if width > 1 else counter
+    prover = _prover(threads, counter, -(-held.registers // width))
+    prover.bind(lane, Range.from_min_extent(0, width))
     table = {c: e if isinstance(e, Expr) else const(int(e), "int32") for c, e in
              zip(layout.coords, held.coords(threads.index, register), strict=True)}  # fmt: skip
     values = {v: prover.simplify(substitute(e, table)) for v, e in layout.values.items()}
     conditions = [*held.holds(threads.index, register), *(substitute(c, table) for c in layout.conditions)]
     conditions = [c for c in map(prover.simplify, conditions) if not (isinstance(c, IntImm) and int(c))]
-    outside = [*member, *(c for c in conditions if not uses(c, register))]
-    inside = [c for c in conditions if uses(c, register)]
+    outside = [*member, *(c for c in conditions if not uses(c, counter) and not uses(c, lane))]
+    each = [c for c in conditions if uses(c, lane)]
+    inside = [c for c in conditions if uses(c, counter) and not uses(c, lane)]
     body = rewritten_body(nest, homes, register, held.is_first(threads.index))
-    body = seq([*_bindings(nest, values), serial_loops(layout.serial, body, nest.span)])
+    body = guarded(seq([*_bindings(nest, values, body), serial_loops(layout.serial, body, nest.span)]), each, nest.span)
+    if width > 1:
+        body = For(lane, 0, width, ForKind.VECTORIZED, body, span=nest.span)
     body = guarded(body, inside, nest.span)
-    low, high = _used_registers(layout)
-    loop = For(register, low, high - low, ForKind.UNROLLED, body, span=nest.span)
+    loop = For(counter, low // width, (high - low) // width, ForKind.UNROLLED, body, span=nest.span)
     return guarded(loop, outside, nest.span)
+
+
+def _neighbours(held: RegisterMap) -> int:
+    """How many consecutive registers hold consecutive elements of a row (a power of two, at most 16)."""
+    width, row = 16, held.layout.shape[-1]
+    while width > 1:
+        if held.registers % width == 0 and row % width == 0:
+            groups = held.held.reshape(len(held.held), -1, width)
+            whole = (groups == groups[..., :1] + (groups[..., :1] >= 0) * np.arange(width)).all()
+            if whole and not (groups[..., 0][groups[..., 0] >= 0] % width).any():
+                return width
+        width //= 2
+    return 1
 
 
 def _used_registers(layout: LoopLayout) -> tuple[int, int]:
@@ -166,42 +189,47 @@ def _used_registers(layout: LoopLayout) -> tuple[int, int]:
     return (int(used[0]), int(used[-1]) + 1) if len(used) else (0, 0)
 
 
-def _prover(threads: Threads, register: Var, held: RegisterMap) -> Any:
+def _prover(threads: Threads, register: Var, count: int) -> Any:
     prover = Analyzer()
     if isinstance(threads.index, Var):
         prover.bind(threads.index, Range.from_min_extent(0, threads.count))
-    prover.bind(register, Range.from_min_extent(0, held.registers))
+    prover.bind(register, Range.from_min_extent(0, count))
     return prover
 
 
 # ---------------------------------------------------------------- strides over the block
-def over_block(nest: Nest, homes: Homes, threads: Threads, serial: Sequence[For]) -> Stmt:
-    """Iterations are dealt out to the threads in turn; `serial` loops stay inside. Accesses to registers must not depend on
-    the iteration."""
+def over_block(nest: Nest, homes: Homes, threads: Threads, serial: Sequence[For], width: int = 1) -> Stmt:
+    """Iterations are dealt out to the threads in turn, `width` neighbours at a time; `serial` loops stay inside. Accesses to
+    registers must not depend on the iteration."""
     spread = [f for f in nest.loops if not any(f.same_as(s) for s in serial)]
     body = serial_loops(serial, rewritten_body(nest, homes, None, []), nest.span)
     extents = [int(f.extent) if isinstance(f.extent, IntImm) else f.extent for f in spread]
     count = math.prod(extents) if all(isinstance(e, int) for e in extents) else _product(extents)
     wide = not isinstance(count, int) and dtype_of(count) == "int64"
-    thread = Cast("int64", threads.index) if wide else threads.index
-    if isinstance(count, int) and count <= threads.count:
-        body = seq([*_bindings(nest, _unravelled(spread, extents, thread)), body])
-        if count == threads.count:
-            return body
-        return guarded(body, [tirx.LT(thread, const(count, "int32"))], nest.span)
+    thread, lane = Cast("int64", threads.index) if wide else threads.index, Var("lane", "int32")
+
+    def iteration(first: Expr) -> Stmt:
+        values = _unravelled(spread, extents, first)
+        if width > 1:
+            values[spread[-1].loop_var] = values[spread[-1].loop_var] + lane
+        one = seq([*_bindings(nest, values, body), body])
+        return For(lane, 0, width, ForKind.VECTORIZED, one, span=nest.span) if width > 1 else one
+
+    if isinstance(count, int) and count <= threads.count * width:
+        whole = iteration(thread * width if width > 1 else thread)
+        enough = count == threads.count * width
+        return whole if enough else guarded(whole, [tirx.LT(thread, const(count // width, "int32"))], nest.span)
     step = Var("step", "int64" if wide else "int32")
-    flat = step * threads.count + thread
-    body = seq([*_bindings(nest, _unravelled(spread, extents, flat)), body])
+    turn = step * threads.count + thread
     if isinstance(count, int):
-        steps: Any = -(-count // threads.count)
-        conditions = [tirx.LT(flat, const(count, "int32"))] if count % threads.count else []
+        steps: Any = -(-count // (threads.count * width))
+        conditions = [tirx.LT(turn, const(count // width, "int32"))] if count % (threads.count * width) else []
     else:
         steps = (count + (threads.count - 1)) // threads.count
-        conditions = [tirx.LT(flat, count)]
+        conditions = [tirx.LT(turn, count)]
+    whole = guarded(iteration(turn * width if width > 1 else turn), conditions, nest.span)
     kind = ForKind.UNROLLED if isinstance(steps, int) and steps <= MAX_UNROLLED_STEPS else ForKind.SERIAL
-    zero = const(0, dtype_of(step))
-    extent = const(steps, "int32") if isinstance(steps, int) else steps
-    return For(step, zero, extent, kind, guarded(body, conditions, nest.span), span=nest.span)
+    return For(step, const(0, dtype_of(step)), const(steps, "int32") if isinstance(steps, int) else steps, kind, whole, span=nest.span)
 
 
 def _product(extents: Sequence[Any]) -> Expr:
@@ -244,7 +272,7 @@ def from_scratch(held: RegisterMap, registers: Var, scratch: Var, threads: Threa
 
 def _each_register(held: RegisterMap, threads: Threads, outside: list[Expr], span: Span | None, make: Any) -> Stmt:
     register = Var("r", "int32")
-    prover = _prover(threads, register, held)
+    prover = _prover(threads, register, held.registers)
     at = [prover.simplify(c) if isinstance(c, Expr) else c for c in held.coords(threads.index, register)]
     conditions = [c for c in map(prover.simplify, held.holds(threads.index, register)) if not (isinstance(c, IntImm) and int(c))]
     body = guarded(make(register, at), [c for c in conditions if uses(c, register)], span)

@@ -68,6 +68,7 @@ from .nests import FragmentAccess, Nest, is_nest, mentions, read_nest
 from .register_maps import RegisterMap, register_map
 from .thread_groups import Threads, belongs, groups_of, part, whole_block
 from .uniformity import BARRIERS, Uniformity, is_warp_call
+from .vector_width import is_plain, vector_width
 
 _BARRIER_COST = 32  # of a conversion, in elements of one thread
 
@@ -105,7 +106,6 @@ class _Partition:
         self.demoted: set[Var] = set()
         self.allocated: set[Var] = set()
         self.scratch: dict[Var, Var] = {}
-        self.allocated: set[Var] = set()
 
     def run(self) -> KernelRegion:
         before: list[Stmt] = []
@@ -113,7 +113,6 @@ class _Partition:
             thread = Var("thread", "int32")
             before.append(Bind(thread, self.block.index, self.kernel.span))
             self.block = whole_block(self.kernel, thread)
-        self.allocated = set(allocations(self.kernel.body))
         for stmt in allocations(self.kernel.body).values():
             self.declare(stmt)
         body = self.stmt(self.kernel.body, self.block)
@@ -172,13 +171,6 @@ class _Partition:
             otherwise = self.stmt(node.else_case, where) if node.else_case is not None else None
             return IfThenElse(self.scalar(node.condition), self.stmt(node.then_case, where), otherwise, node.span)
         return self.leaf(node, where)
-
-    def allocation(self, node: AllocBuffer) -> Stmt:
-        """A fragment becomes its registers, which a lowering may have allocated already."""
-        if node.buffer not in self.homes:
-            return node
-        registers = self.homes[node.buffer].registers
-        return seq([]) if registers in self.allocated else AllocBuffer(registers, None, node.span)
 
     def attribute(self, node: AttrStmt, where: Threads) -> Stmt:
         if node.attr_key == ATTR_WS:
@@ -283,11 +275,20 @@ class _Partition:
         _, layout, homes, converted = best
         homes.scratch = {buffer: self.scratch_of(buffer) for buffer in converted}
         if layout is None:
-            return self.with_conversions(nest, where, converted, over_block(nest, homes, where, carried))
+            width = 1 if carried else self.width(nest, where, homes)
+            return self.with_conversions(nest, where, converted, over_block(nest, homes, where, carried, width))
         home = next(h for h in self.homes.values() if h.map is layout.registers)
         member = () if home.threads.groups == where.groups else home.member
         threads = where if not member else home.threads
-        return self.with_conversions(nest, where, converted, over_registers(layout, homes, threads, member))
+        vectors = not layout.serial and is_plain(nest)
+        return self.with_conversions(nest, where, converted, over_registers(layout, homes, threads, member, vectors))
+
+    def width(self, nest: Nest, where: Threads, homes: Homes) -> int:
+        """Neighbouring iterations for one thread: as many as make a vector, while all threads have work."""
+        width, extents = vector_width(nest, set(self.homes) - set(homes.scratch)), nest.static_extents
+        while extents is not None and width > 1 and math.prod(extents) < width * where.count:
+            width //= 2
+        return width
 
     def layouts(self, nest: Nest, where: Threads, carried: list[For]) -> list[LoopLayout]:
         """The loop layouts that follow a fragment of the nest."""
