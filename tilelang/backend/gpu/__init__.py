@@ -6,8 +6,11 @@
 from __future__ import annotations
 
 from ...passes.infer_layouts import infer_layouts
+from ...passes.plan_pipeline import plan_pipeline
 from ...tileop.base import Lowering
+from .async_copy import ASYNC_COPY
 from .gemm import MMA
+from .reduce import REDUCE
 
-SLOTS = {"tiles": (("infer_layouts", infer_layouts),)}
-LOWERINGS: tuple[Lowering, ...] = (MMA,)
+SLOTS = {"tiles": (("plan_pipeline", plan_pipeline), ("infer_layouts", infer_layouts),)}
+LOWERINGS: tuple[Lowering, ...] = (ASYNC_COPY, MMA, REDUCE)
