@@ -1,29 +1,41 @@
 """Speed of tile programs on the CPU beside NumPy, torch and memcpy, measured alternating in one run.
 
     python benchmarks/cpu.py [gemm] [rows] [attention] [compile]      TVM_NUM_THREADS=1 or 2 chooses the threads
+    python benchmarks/cpu.py --record        all of it on one thread and on all cores, kept in benchmarks/results/
 
-Prints one row for each measurement: ours, theirs, ratio (above 1: ours is faster). OPENBLAS_CORETYPE must be unset.
+Prints one row for each measurement: ours, theirs, ratio (above 1: ours is faster). Times are medians. OpenBLAS chooses
+its kernels itself: variables that force them are removed. The machine should be idle: the load is recorded.
 """
 
 from __future__ import annotations
 
+import argparse
+import datetime
+import json
 import os
+import pathlib
+import platform
+import subprocess
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 THREADS = os.environ.setdefault("TVM_NUM_THREADS", str(CORES))
 for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):  # read when the libraries start
     os.environ[variable] = THREADS
-os.environ.pop("OPENBLAS_CORETYPE", None)
+for variable in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
+    os.environ.pop(variable, None)
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
 import tilelang  # noqa: E402
 import tilelang.language as T  # noqa: E402
+from tilelang.backend.cpu.machine import host_cpu  # noqa: E402
 from tilelang.compiler.compile import compile_program  # noqa: E402
+from tilelang.ir.tvm_api import tvm  # noqa: E402
 from tilelang.target.target import Target  # noqa: E402
 
 
@@ -170,8 +182,16 @@ def alternate(functions: list[Callable[[], object]], seconds: float = 1.5) -> li
     return [float(np.median(t)) for t in times]
 
 
+ROWS: list[dict[str, Any]] = []
+
+
 def row(name: str, ours: float, other: float, unit: str) -> None:
-    print(f"{name:34s} ours {ours:9.2f} {unit:6s} other {other:9.2f}   ratio {ours / other:5.2f}", flush=True)
+    ROWS.append({"name": name, "ours": ours, "other": other, "unit": unit, "ratio": ours / other})
+    print(show(ROWS[-1]), flush=True)
+
+
+def show(row: dict[str, Any]) -> str:
+    return f"{row['name']:34s} ours {row['ours']:9.2f} {row['unit']:6s} other {row['other']:9.2f}   ratio {row['ratio']:5.2f}"
 
 
 def bench_gemm() -> None:
@@ -227,16 +247,76 @@ def bench_attention() -> None:
 def bench_compile() -> None:
     programs = {"softmax": softmax(256, 1024), "gemm": gemm(1024), "attention": attention(1, 8, 1024, 64, True)}
     limits = {"softmax": 0.1, "gemm": 0.3, "attention": 0.5}
-    compile_program(softmax(64, 64), Target("cpu"))
+
+    def seconds(program: Any) -> float:
+        """CPU time, which other programs on the machine do not lengthen."""
+        start = time.process_time()
+        compile_program(program, Target("cpu"))
+        return time.process_time() - start
+
+    seconds(softmax(64, 64))
     for name, program in programs.items():
-        taken = min(compile_program(program, Target("cpu")).seconds["total"] for _ in range(3))
+        taken = min(seconds(program) for _ in range(3))
         row(f"compile {name} / limit", taken, limits[name], "s")
 
 
 PARTS = {"gemm": bench_gemm, "rows": bench_rows, "attention": bench_attention, "compile": bench_compile}
+RESULTS = pathlib.Path(__file__).parent / "results"
 
-if __name__ == "__main__":
+
+def cpu_model() -> str:
+    """The processor's name as its vendor writes it."""
+    info = pathlib.Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def measure(threads: int) -> list[dict[str, Any]]:
+    """The rows of a process of its own: libraries read the number of threads when they start."""
+    command = [sys.executable, __file__, "--json"]
+    done = subprocess.run(command, env={**os.environ, "TVM_NUM_THREADS": str(threads)}, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def record() -> None:
+    """Measure on one thread and on every core; write the results as JSON and as text."""
+    load = os.getloadavg() if hasattr(os, "getloadavg") else ()
+    machine = {
+        "cpu": cpu_model(), "llvm_cpu": host_cpu(), "cores": CORES, "system": platform.platform(), "load_before": list(load),
+        "date": datetime.date.today().isoformat(), "python": platform.python_version(), "tilelang": tilelang.__version__,
+        "tvm": tvm.__version__, "numpy": np.__version__, "torch": torch.__version__,
+    }  # fmt: skip
+    runs = {str(n): measure(n) for n in sorted({1, int(CORES or 1)})}
+    text = [f"{key:12s} {value}" for key, value in machine.items()]
+    for threads, rows in runs.items():
+        text += ["", f"{threads} thread(s)", *(show(r) for r in rows)]
+    name = "-".join("".join(c if c.isalnum() else " " for c in machine["cpu"]).lower().split())
+    path = RESULTS / f"cpu-{name}-{machine['date']}.json"
+    RESULTS.mkdir(exist_ok=True)
+    path.write_text(json.dumps({"machine": machine, "threads": runs}, indent=1) + "\n")
+    path.with_suffix(".txt").write_text("\n".join(text) + "\n")
+    print("\n".join(text), f"\nwritten: {path}", sep="\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", help=f"some of {', '.join(PARTS)}; default: all")
+    parser.add_argument("--record", action="store_true")
+    parser.add_argument("--json", action="store_true", help="print the rows once more, as JSON, in the last line")
+    options = parser.parse_args()
+    if unknown := set(options.parts) - set(PARTS):
+        parser.error(f"no such part: {', '.join(sorted(unknown))}")
+    if options.record:
+        record()
+        return
     torch.set_num_threads(int(THREADS))
     print(f"{THREADS} thread(s), NumPy {np.__version__}, torch {torch.__version__}")
-    for part in sys.argv[1:] or PARTS:
+    for part in options.parts or PARTS:
         PARTS[part]()
+    if options.json:
+        print(json.dumps(ROWS))
+
+
+if __name__ == "__main__":
+    main()

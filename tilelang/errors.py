@@ -88,7 +88,7 @@ class TileZeroDivisionError(TileError, ZeroDivisionError):
     """A division by a constant zero."""
 
 
-class TileNameError(TileError, NameError):
+class TileNameError(TileError, NameError, RuntimeError):
     """A name that has no value at this point of the program."""
 
 
@@ -102,6 +102,10 @@ class TileSyntaxError(TileError):
 
 class TileRuntimeError(TileError, RuntimeError):
     """A use of the language in the wrong place or order."""
+
+
+class TileUpdateError(TileTypeError, RuntimeError):
+    """`buffer += value` on a buffer as a whole."""
 
 
 class TileNotSupportedError(TileError, NotImplementedError):

@@ -42,29 +42,24 @@ class SentenceTokenizer:
 
 
 class MiniLM:
-    """The encoder. Compiled once; every batch size and sequence length up to 512 goes through the same kernels."""
+    """The encoder. Every batch size and sequence length up to 512 goes through the same few kernels, compiled once."""
 
     def __init__(self, folder=None, target="cpu"):
         folder = folder or model_folder()
         config = json.loads((folder / "config.json").read_text())
         self.features, self.heads = config["hidden_size"], config["num_attention_heads"]
         self.layers = config["num_hidden_layers"]
-        hidden, eps = config["intermediate_size"], config["layer_norm_eps"]
+        eps = config["layer_norm_eps"]
         self.tokenize = SentenceTokenizer(folder)
         self.weights = self.fuse_qkv(load_file(folder / "model.safetensors"))
 
-        def build(program):
-            return tilelang.compile(program, out_idx=[-1], target=target)
-
-        n = self.features
-        self.embedding = build(kernels.embedding(config["vocab_size"], config["max_position_embeddings"], n, eps))
-        self.qkv = build(kernels.linear(n, 3 * n))
-        self.attention = build(kernels.attention(self.heads, n // self.heads))
-        self.square = build(kernels.linear(n, n))
-        self.up = build(kernels.linear(n, hidden, gelu=True))
-        self.down = build(kernels.linear(hidden, n))
-        self.add_layernorm = build(kernels.add_layernorm(n, eps))
-        self.mean_pool = build(kernels.mean_pool(n))
+        jit = tilelang.jit(out_idx=[-1], target=target)  # a factory called again with the same sizes gives the same kernel
+        n, positions = self.features, config["max_position_embeddings"]
+        self.embedding = jit(kernels.embedding)(config["vocab_size"], positions, n, eps)
+        self.attention = jit(kernels.attention)(self.heads, n // self.heads)
+        self.add_layernorm = jit(kernels.add_layernorm)(n, eps)
+        self.mean_pool = jit(kernels.mean_pool)(n)
+        self.linear = jit(kernels.linear)
 
     def fuse_qkv(self, weights):
         """One matrix (3 * features, features) for queries, keys and values: one GEMM instead of three."""
@@ -78,6 +73,12 @@ class MiniLM:
     def parameters(self, name):
         return self.weights[f"{name}.weight"], self.weights[f"{name}.bias"]
 
+    def dense(self, x, name, gelu=False):
+        """A linear layer. Few rows get a low tile, which is less of a waste than a high one that is mostly empty."""
+        weight, bias = self.parameters(name)
+        outputs, inputs = weight.shape
+        return self.linear(inputs, outputs, gelu=gelu, block_M=16 if len(x) <= 32 else 64)(x, weight, bias)
+
     def forward(self, ids, lengths):
         """ids (batch, seq) int32, lengths (batch,) int32 -> embeddings (batch, features) float32."""
         batch, seq = ids.shape
@@ -86,12 +87,12 @@ class MiniLM:
         x = self.embedding(ids, table[0], table[1], table[2][0], *self.parameters("embeddings.LayerNorm")).reshape(rows, n)
         for layer in range(self.layers):
             prefix = f"encoder.layer.{layer}"
-            qkv = self.qkv(x, *self.parameters(f"{prefix}.attention.self.qkv"))
+            qkv = self.dense(x, f"{prefix}.attention.self.qkv")
             mixed = self.attention(qkv.reshape(batch, seq, 3, self.heads, n // self.heads), lengths).reshape(rows, n)
-            out = self.square(mixed, *self.parameters(f"{prefix}.attention.output.dense"))
+            out = self.dense(mixed, f"{prefix}.attention.output.dense")
             x = self.add_layernorm(out, x, *self.parameters(f"{prefix}.attention.output.LayerNorm"))
-            hidden = self.up(x, *self.parameters(f"{prefix}.intermediate.dense"))
-            out = self.down(hidden, *self.parameters(f"{prefix}.output.dense"))
+            hidden = self.dense(x, f"{prefix}.intermediate.dense", gelu=True)
+            out = self.dense(hidden, f"{prefix}.output.dense")
             x = self.add_layernorm(out, x, *self.parameters(f"{prefix}.output.LayerNorm"))
         return self.mean_pool(x.reshape(batch, seq, n), lengths)
 

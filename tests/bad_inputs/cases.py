@@ -71,6 +71,7 @@ ALLOCATION = [
         ("parallel",),
         "for i in T.Parallel(8):\n    s = T.alloc_shared((8,), 'float32')  #!\n    s[i] = 0.0",
     ),
+    body("local_by_parallel_index", "ValueError", ("loc", "T.Parallel"), "loc = T.alloc_local((8,), 'float32')\nfor i in T.Parallel(8):\n    loc[i] = 0.0  #!"),
     Case("outside_kernel", "RuntimeError", ("alloc_shared",), source="T.alloc_shared((4,), 'float32')\n", line=False),
     Case(
         "in_function_outside_kernel",

@@ -7,6 +7,7 @@ import linecache
 import numpy as np
 import pytest
 
+import tilelang
 import tilelang.language as T
 from tilelang.errors import TileTypeError
 from tilelang.ir.dialect import ATTR_WS
@@ -368,3 +369,20 @@ def test_unknown_annotation_type():
         @T.prim_func
         def f(X: object):
             pass
+
+
+def test_vector_indices_store_as_many_elements_as_they_have_lanes():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32"), B: T.Tensor((2, 64), "float32")):
+        with T.Kernel(1, threads=16):
+            t = T.get_thread_binding()
+            B[0, T.Ramp(t * 4, 1, 4)] = A[T.Ramp(t * 4, 1, 4)] + T.Broadcast(T.float32(1.0), 4)
+            B[1, T.Ramp(t * 4, 2, 2)] = A[T.Ramp(t * 4, 1, 2)]
+            with T.attr(None, "pragma_note", 1):
+                B[1, T.Ramp(t * 4 + 1, 2, 2)] = 2.5
+
+    a, b = np.arange(64, dtype=np.float32), np.zeros((2, 64), np.float32)
+    tilelang.compile(main, target="cpu")(a, b)
+    pairs = a.reshape(16, 4)
+    assert np.array_equal(b[0], a + 1)
+    assert np.array_equal(b[1].reshape(16, 4), np.stack([pairs[:, 0], np.full(16, 2.5), pairs[:, 1], np.full(16, 2.5)], 1))

@@ -295,3 +295,11 @@ def test_in_a_function_of_tvm_script():
     for name, scope in (("buffer_shared", "shared.dyn"), ("registers", "local.fragment"), ("counter", "local.var")):
         assert any(name in line and scope in line for line in text.splitlines())
     assert isinstance(plain.params[0], Var)
+
+
+@pytest.mark.parametrize(
+    ("function", "scope"),
+    [(T.alloc_shared, "shared.dyn"), (T.alloc_local, "local"), (T.alloc_fragment, "local.fragment"), (T.alloc_var, "local.var")],
+)
+def test_the_signature_shows_the_scope(function, scope):
+    assert inspect.signature(function).parameters["scope"].default == scope

@@ -2,9 +2,12 @@
 
 import inspect
 
+import numpy as np
 import pytest
 
+import tilelang
 import tilelang.language as T
+from tilelang.errors import TileNotSupportedError
 
 TEXT = """
 Kernel Tensor prim_func copy alloc_shared alloc_fragment ceildiv float32 Parallel Pipelined gemm clear float16 int32 reduce_sum
@@ -67,3 +70,25 @@ def test_misspelt_names_suggest():
     with pytest.raises(AttributeError, match="alloc_shared"):
         _ = T.alloc_sharde
     assert T.float8_e3m4x2.lanes == 2
+
+
+def test_names_of_the_wider_language_are_refused_when_called():
+    with pytest.raises(TileNotSupportedError, match=r"(?s)T\.launch_thread.*T\.Kernel"):
+        T.launch_thread("blockIdx.x", 4)
+    with pytest.raises(AttributeError, match="did you mean alloc_shared"):
+        T.alloc_sharde  # noqa: B018
+
+
+def test_block_annotations_and_division_by_name():
+    @T.prim_func
+    def main(A: T.Tensor((8,), "int32"), B: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=8), T.block("body"):
+            i = T.get_thread_binding()
+            T.reads(A[i])
+            T.writes(B[i])
+            B[i] = T.Div(T.cast(A[i], "float32"), 2.0) + T.Div(A[i], 3) * 10 + T.Mod(A[i], 3) * 100
+
+    a, b = np.arange(-4, 4, dtype=np.int32), np.zeros(8, np.float32)
+    tilelang.compile(main, target="cpu")(a, b)
+    quotient = np.trunc(a / 3)
+    assert np.array_equal(b, a / 2 + quotient * 10 + (a - 3 * quotient) * 100)

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 import tilelang
 import tilelang.language as T
+from tilelang.errors import TileValueError, UninitializedReadWarning
 from tilelang.knobs import knobs
 from tilelang.runtime import cache
 from tilelang.target.target import Target
@@ -232,3 +234,19 @@ def test_settings():
         tilelang.enable_cache()
         assert tilelang.is_cache_enabled()
     assert tilelang.get_cache_dir() == before
+
+
+def test_warnings_are_given_for_a_program_from_the_cache_too():
+    @T.prim_func
+    def main(Y: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=8):
+            never_written = T.alloc_shared((8,), "float32")
+            T.copy(never_written, Y)
+
+    for _ in range(2):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            tilelang.compile(main, target="cpu")
+        assert [w.category for w in seen] == [UninitializedReadWarning]
+    with knobs.scoped(strict=True), pytest.raises(TileValueError, match="never_written"):
+        tilelang.compile(main, target="cpu")

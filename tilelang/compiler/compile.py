@@ -18,7 +18,7 @@ from ..errors import InternalError, TileError, TileNotSupportedError, TileValueE
 from ..ir.context import PassContext
 from ..ir.tvm_api import PrimFunc
 from ..target.target import Target
-from .pipeline import run, stages_for
+from .pipeline import run, stages_for, tell
 
 BACKENDS: Mapping[str, Backend] = {backend.kind: backend for backend in (CPU, CUDA, SIMT)}
 
@@ -63,6 +63,11 @@ def compile_program(func: PrimFunc, target: Target, config: Mapping[str, Any] | 
     artifact = backend_for(target).build(func, ctx)
     total = time.perf_counter() - start
     return replace(artifact, seconds={**seconds, **artifact.seconds, "total": total}, notes=tuple(ctx.notes))
+
+
+def check(func: PrimFunc, target: Target, config: Mapping[str, Any] | None = None) -> None:
+    """Give the errors and warnings that compiling would give, for a program whose code is at hand already."""
+    tell(func, context(target, config))
 
 
 def lower_to(func: PrimFunc, target: Target, config: Mapping[str, Any] | None, stage: str) -> PrimFunc:

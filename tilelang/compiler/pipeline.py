@@ -33,12 +33,13 @@ class Stage:
     name: str
     level: str
     run: Pass | None = None  # None: a slot, filled by the backend
+    tells: bool = False  # only looks, and tells the user: repeated for a program whose code comes from a cache
 
 
 STAGES = (
     # tiles
-    Stage("check_program", TILE, check_program),
-    Stage("check_initialisation", TILE, check_initialisation),
+    Stage("check_program", TILE, check_program, tells=True),
+    Stage("check_initialisation", TILE, check_initialisation, tells=True),
     Stage("slot:tiles", TILE),  # a GPU: plan_pipeline, infer_layouts
     # tiles -> loops
     Stage("lower_tile_ops", LOOPS, lower_tile_ops),
@@ -64,6 +65,13 @@ def stages_for(backend: Backend) -> Iterator[Stage]:
         else:
             for name, run in backend.slots.get(stage.name.removeprefix("slot:"), ()):
                 yield Stage(name, stage.level, run)
+
+
+def tell(func: PrimFunc, ctx: PassContext) -> None:
+    """The errors and warnings about the user's program, without compiling it."""
+    for stage in STAGES:
+        if stage.tells and stage.run is not None:
+            stage.run(func, ctx)
 
 
 def run(func: PrimFunc, backend: Backend, ctx: PassContext, seconds: dict[str, float] | None = None) -> Iterator[tuple[Stage, PrimFunc]]:

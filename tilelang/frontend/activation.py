@@ -17,6 +17,7 @@ from ..errors import (
     TileNameError,
     TileSyntaxError,
     TileTypeError,
+    TileUpdateError,
     TileWarning,
     warn,
 )  # fmt: skip
@@ -28,7 +29,7 @@ from .constructs import Construct
 from .control import Control
 from .operations import Operations
 from .rewriter import Program
-from .subscripts import Access
+from .subscripts import Access, stored_type
 from .trace import Trace
 
 MISSING = object()
@@ -207,7 +208,7 @@ class Activation(Operations, Control):
     def augment_name(self, name: str, op: str, value: Any, k: int) -> None:
         current = self.env[name]
         if isinstance(current, TensorRegion) or (type(current) is Var and not self._scalar_var(current)):
-            raise TileTypeError(
+            raise TileUpdateError(
                 f"`{name} {op}= ...` on {_describe(current)}",
                 at=self.sites[k],
                 remedy=f"update elements: `{name}[i] {op}= ...`; only a variable made by T.alloc_var is updated as a whole",
@@ -244,7 +245,7 @@ class Activation(Operations, Control):
         if facts.variable and access.buffer in self.trace.promoted:
             self.trace.store(access.buffer, value)
             return
-        self.builder.store(access.buffer, convert(value, facts.dtype), list(access.mins))
+        self.builder.store(access.buffer, convert(value, stored_type(facts.dtype, access.mins)), list(access.mins))
 
     def _set_python_item(self, obj: Any, index: Any, value: Any) -> None:
         if isinstance(obj, Expr):

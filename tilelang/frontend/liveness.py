@@ -7,7 +7,7 @@ it. Classical backward liveness; where Python's flow is not known (static or tra
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 Names = frozenset[str]
@@ -25,25 +25,28 @@ def _targets(node: ast.expr) -> Iterable[str]:
         yield from _targets(node.value)
 
 
-def assigned(nodes: Sequence[ast.AST]) -> Names:
-    """Names that these statements may bind, not looking into nested functions (a walrus binds anywhere else)."""
+def _binds(statement: ast.stmt, inner: Callable[[ast.stmt], Names]) -> Names:
+    """Names that a statement may bind, not looking into nested functions (a walrus binds anywhere else). inner: the answer
+    for statements inside."""
     found: set[str] = set()
-    stack = list(nodes)
+    stack: list[ast.AST] = [statement]
     while stack:
         node = stack.pop()
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             found.add(node.name)
-            continue
-        if isinstance(node, ast.Lambda):
-            continue
-        if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+        elif isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
             found.update(n.target.id for n in ast.walk(node) if isinstance(n, ast.NamedExpr))
-            continue
-        if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
-            found.add(node.id)
+        elif isinstance(node, ast.Name):
+            if isinstance(node.ctx, (ast.Store, ast.Del)):
+                found.add(node.id)
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             found.update((a.asname or a.name.split(".")[0]) for a in node.names)
-        stack.extend(ast.iter_child_nodes(node))
+        elif not isinstance(node, ast.Lambda):
+            for child in ast.iter_child_nodes(node):
+                if isinstance(child, ast.stmt):
+                    found |= inner(child)
+                else:
+                    stack.append(child)
     return frozenset(found)
 
 
@@ -67,6 +70,7 @@ class Liveness:
     after: dict[ast.stmt, Names] = field(default_factory=dict)
     carried: dict[ast.stmt, Names] = field(default_factory=dict)
     _loops: list[_Loop] = field(default_factory=list)
+    _bound: dict[ast.stmt, Names] = field(default_factory=dict)
 
     @classmethod
     def of(cls, function: ast.FunctionDef) -> Liveness:
@@ -75,10 +79,19 @@ class Liveness:
         result._block(function.body, loads(*inner))  # a nested function may run at any later time
         return result
 
+    def assigned(self, body: Iterable[ast.stmt]) -> Names:
+        """Names that these statements may bind."""
+        return NONE.union(*map(self._assigned, body))
+
+    def _assigned(self, node: ast.stmt) -> Names:
+        if node not in self._bound:
+            self._bound[node] = _binds(node, self._assigned)
+        return self._bound[node]
+
     def survivors(self, node: ast.stmt) -> Names:
         """Names assigned in the body of `node` whose value is needed by later iterations or statements."""
         body = [*getattr(node, "body", ()), *getattr(node, "orelse", ())]
-        return assigned(body) & (self.after.get(node, NONE) | self.carried.get(node, NONE))
+        return self.assigned(body) & (self.after.get(node, NONE) | self.carried.get(node, NONE))
 
     def _block(self, body: Sequence[ast.stmt], out: Names) -> Names:
         for node in reversed(body):

@@ -7,15 +7,16 @@ the tables its integer arguments point into. Names that the function assigns liv
 from __future__ import annotations
 
 import ast
-import copy
 import types
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from ..errors import Location, TileSyntaxError
-from .liveness import NONE, Liveness, Names, assigned
+from .liveness import NONE, Liveness, Names
 from .source import FunctionSource
 
+Node = TypeVar("Node", bound=ast.AST)
 TRACER, ENV = "__tl", "__env"
 
 _BINARY = {
@@ -64,7 +65,6 @@ class Program:
 def rewrite_function(source: FunctionSource, freevars: Sequence[str], dynamic: bool = False) -> Program:
     """The program of a function. freevars: names of its closure cells, which the code object keeps under the same names.
     dynamic: free names are looked up at run time (inner functions, unhygienic macros)."""
-    source = replace(source, node=copy.deepcopy(source.node))  # rewriting changes nodes, the file's tree is shared
     node = source.node
     program = Program(node.name, source, parameters=node.args)
     body = _Rewriter(program, dynamic).function_body()
@@ -98,9 +98,9 @@ class _Rewriter(ast.NodeTransformer):
         self.program = program
         self.node = program.source.node
         self.dynamic = dynamic
-        self.names = assigned(self.node.body) | frozenset(parameter_names(self.node.args))
         self.hidden: list[Names] = []  # parameters of the lambdas and comprehensions around
         self.live = Liveness.of(self.node)
+        self.names = self.live.assigned(self.node.body) | frozenset(parameter_names(self.node.args))
         self.temporaries = 0
 
     # ---------------------------------------------------------------- small makers
@@ -133,7 +133,7 @@ class _Rewriter(ast.NodeTransformer):
         k = self.site(node)
         targets = _flat_names(target) if target is not None else []
         body = [*getattr(node, "body", ()), *getattr(node, "orelse", ())]
-        names = assigned(body) | frozenset(targets)
+        names = self.live.assigned(body) | frozenset(targets)
         self.program.flows[k] = Flow(
             names,
             self.live.survivors(node),
@@ -338,6 +338,10 @@ class _Rewriter(ast.NodeTransformer):
             raise self.refuse(node, f"`{_REFUSED[type(node)]}` has no meaning in a kernel", "move it out of the kernel function")
         return super().visit(node)
 
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        """Expressions without a rule of their own: a copy with rewritten children; the file's tree is shared and stays."""
+        return super().generic_visit(_copy(node))
+
     def is_local(self, name: str) -> bool:
         return name in self.names and not any(name in h for h in self.hidden)
 
@@ -403,12 +407,13 @@ class _Rewriter(ast.NodeTransformer):
         return self.tl("call_as", node, ast.Constant(name), self.visit(node.func), self.at(node), *args, keywords=keywords)
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
-        node.args.defaults = [self.visit(d) for d in node.args.defaults]
-        node.args.kw_defaults = [self.visit(d) if d is not None else None for d in node.args.kw_defaults]
+        args = _copy(node.args)
+        args.defaults = [self.visit(d) for d in node.args.defaults]
+        args.kw_defaults = [self.visit(d) if d is not None else None for d in node.args.kw_defaults]
         self.hidden.append(frozenset(parameter_names(node.args)))
         body = self.visit(node.body)
         self.hidden.pop()
-        return ast.copy_location(ast.Lambda(node.args, body), node)
+        return ast.copy_location(ast.Lambda(args, body), node)
 
     def visit_comprehension_expr(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> ast.expr:
         first = self.visit(node.generators[0].iter)
@@ -422,6 +427,12 @@ class _Rewriter(ast.NodeTransformer):
         return ast.copy_location(type(node)(*values, generators), node)  # type: ignore[call-arg]
 
     visit_ListComp = visit_SetComp = visit_GeneratorExp = visit_DictComp = visit_comprehension_expr
+
+
+def _copy(node: Node) -> Node:
+    """A node of its own with the same children."""
+    fields = {name: list(value) if isinstance(value, list) else value for name, value in ast.iter_fields(node)}
+    return ast.copy_location(type(node)(**fields), node)
 
 
 def _is_call(node: ast.expr) -> bool:

@@ -6,9 +6,11 @@ slices. Raises `TileIndexError` for a wrong number of indices, naming buffer, ra
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..errors import TileIndexError, TileTypeError
+from ..ir.dtype_table import info
 from ..ir.expr import as_extent, binary, convert, type_of
 from ..ir.tvm_api import IntImm, TensorRegion, Var, load, region, tirx
 from .trace import Trace
@@ -77,6 +79,12 @@ def value_of(access: Access) -> Any:
         mins.append(convert(lo, "int64") if wide else _typed(lo))
         extents.append(convert(extent, "int64") if wide else _typed(extent))
     return region(access.buffer, mins, extents)
+
+
+def stored_type(dtype: str, indices: Sequence[Any]) -> str:
+    """The type of what an access stores: an element, or as many as a vector index such as `T.Ramp(i, 1, 4)` has lanes."""
+    lanes = max((info(type_of(i)).lanes for i in indices if not isinstance(i, int)), default=1)
+    return dtype if lanes == 1 or info(dtype).lanes > 1 else f"{dtype}x{lanes}"
 
 
 def _typed(value: Any) -> Any:

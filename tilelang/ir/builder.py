@@ -89,10 +89,11 @@ class Builder:
                 f"{buffer.name} ({buffer.scope()}) is a tile of the whole block and cannot be allocated inside T.Parallel",
                 remedy="allocate it before the loop; T.alloc_local and T.alloc_var give each iteration memory of its own",
             )
-        if buffer.scope() == GLOBAL:  # a workspace is one for the whole launch, also if declared in the kernel
-            home = self.enclosing("function")
-        else:
-            home = home or self.kernel or self.enclosing("function")
+        if buffer.scope() == GLOBAL:
+            home = None  # a workspace is one for the whole launch, also if declared in the kernel
+        elif home is None:
+            home = self.kernel
+        home = home or self.enclosing("function")
         if home is None:
             raise JITNoBuilderError(f"{buffer.name}: allocation outside a kernel")
         annotations = {"tl.alloc": dict(facts)} if facts else None

@@ -6,12 +6,11 @@ TVM's traversal keeps the spans of statements; a rule that builds a new statemen
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import InternalError
-from .tvm_api import Expr, TensorLoad, Var, ffi
+from .tvm_api import POSTORDER, PREORDER, Expr, TensorLoad, Var, ffi, structural_mutate, structural_walk, type_indices
 
 Types = Any  # a node class or a tuple of node classes
 
@@ -31,23 +30,11 @@ class Descend:
         return self._mutator.default_mutate(node)
 
 
-@contextlib.contextmanager
-def _own_exceptions() -> Iterator[list[BaseException]]:
-    """TVM turns an exception of a callback into one of its own classes; a callback that keeps the original in the
-    list gets it raised again here."""
-    raised: list[BaseException] = []
-    try:
-        yield raised
-    except Exception:
-        if raised:
-            raise raised[0] from None
-        raise
-
-
 def walk(root: Any, callbacks: Mapping[Types, Callable[[Any], None]], order: str = "pre") -> None:
     """Call the first callback whose type matches, on every node, parents first ("pre") or last ("post")."""
+    raised: list[BaseException] = []
 
-    def quiet(fn: Callable[[Any], None], raised: list[BaseException]) -> Callable[[Any], None]:
+    def quiet(fn: Callable[[Any], None]) -> Callable[[Any], None]:
         def visit(node: Any) -> None:
             try:
                 fn(node)
@@ -57,14 +44,15 @@ def walk(root: Any, callbacks: Mapping[Types, Callable[[Any], None]], order: str
 
         return visit
 
-    with _own_exceptions() as raised:
-        ffi.structural_walk(root, [(types, quiet(fn, raised)) for types, fn in callbacks.items()], order=order)
+    entries = [(index, visit) for types, fn in callbacks.items() for visit in (quiet(fn),) for index in type_indices(types)]
+    _with_own_exceptions(structural_walk, raised, root, entries, [], PREORDER if order == "pre" else POSTORDER)
 
 
 def rewrite(root: Any, rules: Mapping[Types, Callable[[Any, Descend], Any]]) -> Any:
     """Rewrite by the first rule whose type matches; the rule owns the descent and returns the new node."""
+    raised: list[BaseException] = []
 
-    def checked(rule: Callable[[Any, Descend], Any], raised: list[BaseException]) -> Callable[[Any, Any], Any]:
+    def checked(rule: Callable[[Any, Descend], Any]) -> Callable[[Any, Any], Any]:
         def apply(node: Any, mutator: Any) -> Any:
             try:
                 result = rule(node, Descend(mutator))
@@ -78,8 +66,19 @@ def rewrite(root: Any, rules: Mapping[Types, Callable[[Any, Descend], Any]]) -> 
 
         return apply
 
-    with _own_exceptions() as raised:
-        return ffi.structural_mutate(root, [(types, checked(rule, raised)) for types, rule in rules.items()])
+    entries = [(index, apply, False) for types, rule in rules.items() for apply in (checked(rule),) for index in type_indices(types)]
+    return _with_own_exceptions(structural_mutate, raised, root, entries)
+
+
+def _with_own_exceptions(traverse: Callable[..., Any], raised: list[BaseException], *operands: Any) -> Any:
+    """Traverse. TVM turns an exception of a callback into one of its own classes; a callback that keeps the original in
+    `raised` gets it raised again here."""
+    try:
+        return traverse(*operands)
+    except Exception:
+        if raised:
+            raise raised[0] from None
+        raise
 
 
 def substitute(root: Any, mapping: Mapping[Var, Expr]) -> Any:

@@ -118,12 +118,19 @@ else:
 
 is_buffer = tirx.is_buffer_var
 
+# The engine of `tvm_ffi.structural_walk` and `structural_mutate`, taking (type index, callback[, False]) entries. Their Python
+# wrappers inspect the signature of every callback on every call, which takes longer than most of our traversals.
+structural_walk, structural_mutate = (ffi.get_global_func(f"ffi.Structural{name}") for name in ("Walk", "Mutate"))
+PREORDER, POSTORDER = int(ffi.WalkOrder.PREORDER), int(ffi.WalkOrder.POSTORDER)
+
 __all__ = [
+    "POSTORDER", "PREORDER",
     "AllocBuffer", "Analyzer", "AssertStmt", "AttrStmt", "Bind", "BufferStore", "Call", "Cast", "DeclBuffer", "Evaluate",
     "Expr", "FloatImm", "For", "ForKind", "IRModule", "IfThenElse", "IntImm", "IterVar", "Op", "PrimFunc", "Range",
     "SeqStmt", "Span", "Stmt", "StringImm", "TensorLoad", "TensorRegion", "Var", "While", "const", "decl_buffer",
     "dtype_of", "ffi", "in_tvm_script", "is_buffer", "is_expr", "linear_coefficients", "load", "location_of", "location_of_span",
-    "make_span", "region", "register_op", "script_alloc", "script_store", "seq", "shape_of", "static_shape", "store", "tirx", "tvm", "tvm_ir",
+    "make_span", "region", "register_op", "script_alloc", "script_store", "seq", "shape_of", "static_shape", "store",
+    "structural_mutate", "structural_walk", "tirx", "tvm", "tvm_ir", "type_indices",
 ]  # fmt: skip
 
 @functools.lru_cache(maxsize=65536)
@@ -141,6 +148,12 @@ def location_of_span(span: Span | None) -> Location | None:
     if span is None or not hasattr(span, "source_name"):
         return None
     return Location(span.source_name.name, span.line, span.column, span.end_line, span.end_column)
+
+
+@functools.cache
+def type_indices(types: Any) -> tuple[int, ...]:
+    """TVM's numbers of a node class or of several, for traversals."""
+    return tuple(t.__tvm_ffi_type_info__.type_index for t in (types if isinstance(types, tuple) else (types,)))
 
 
 def is_expr(value: Any) -> bool:

@@ -5,6 +5,7 @@ Every name of the language is listed here, by the module that defines it; each h
 # ruff: noqa: I001, RUF022  (imports and names stand in filled lines)
 
 from difflib import get_close_matches
+from typing import Any
 
 from ..errors import TileTypeError
 from ..frontend.eager import const, empty
@@ -24,6 +25,7 @@ from ..tileop.reduce import (
 from ..tileop.reducer import finalize_reducer, reducer_init, reducer_update
 from ..tileop.scan import cummax, cumsum
 from ..tileop.transpose import transpose
+from .absent import absent
 from .allocate import (
     alloc_barrier, alloc_buffer, alloc_cluster_barrier, alloc_descriptor, alloc_fragment, alloc_global, alloc_local, alloc_reducer,
     alloc_shared, alloc_tcgen05_instr_desc, alloc_tcgen05_instruction_desc, alloc_tcgen05_smem_desc, alloc_tmem, alloc_var,
@@ -79,7 +81,7 @@ from .kernel import (
     ClusterKernel, Else, If, Kernel, KernelLaunchFrame, Then, WarpSpecialize, While, annotate_compile_flags, annotate_l2_hit_ratio,
     annotate_min_blocks_per_sm, annotate_padding, annotate_pass_configs, annotate_restrict_buffers, annotate_safe_value, attr,
     block, func_attr, get_block_binding, get_block_bindings, get_block_extent, get_block_extents, get_thread_binding,
-    get_thread_bindings, get_thread_extent, get_thread_extents, import_source, sblock, use_swizzle, ws,
+    get_thread_bindings, get_thread_extent, get_thread_extents, import_source, reads, sblock, use_swizzle, writes, ws,
 )  # fmt: skip
 from .layout import Fragment, Layout, annotate_layout
 from .loops import Parallel, Persistent, Pipelined, Serial, grid, loop_break, parallel, serial, thread_binding, unroll, vectorized
@@ -97,15 +99,18 @@ from .threads import (
     tvm_warp_activemask, tvm_warp_shuffle, tvm_warp_shuffle_down, tvm_warp_shuffle_up, warp_reduce_bitand, warp_reduce_bitor,
     warp_reduce_bitxor, warp_reduce_max, warp_reduce_min, warp_reduce_sum,
 )  # fmt: skip
-from .tir_names import EQ, GE, GT, LE, LT, NE, Add, And, FloorDiv, FloorMod, Max, Min, Mul, Not, Or, Sub
+from .tir_names import EQ, GE, GT, LE, LT, NE, Add, And, Div, FloorDiv, FloorMod, Max, Min, Mod, Mul, Not, Or, Sub
 from .types import (
     Buffer, FragmentBuffer, LocalBuffer, SharedBuffer, StridedTensor, Tensor, dyn, dynamic, handle, make_tensor,
     make_tensor_from_addr, ptr, symbolic,
 )  # fmt: skip
 
 
-def __getattr__(name: str) -> dtype:
-    """Element types that are not listed by name, such as `T.float8_e3m4x2`."""
+def __getattr__(name: str) -> Any:
+    """Element types that are not listed by name, such as `T.float8_e3m4x2`; names that are refused when they are called."""
+    refused = absent(name)
+    if refused is not None:
+        return refused
     try:
         return dtype(name)
     except TileTypeError:
@@ -133,7 +138,7 @@ __all__ = [
     "cluster_arrive_relaxed", "cluster_sync", "cluster_wait", "ClusterKernel", "clz", "comm_reducer", "const", "copy",
     "copy_cluster", "copysign", "__cos", "cos", "cosh", "cp_async_barrier_noinc", "create_list_of_mbarrier",
     "create_tma_descriptor", "cummax", "cumsum", "deallocate_tmem", "dec_max_nreg", "device_assert", "disable_warp_group_reg_alloc",
-    "double", "dp4a", "dtype", "dyn", "dynamic", "Else", "empty", "EQ", "erf", "evaluate", "__exp", "exp", "__exp10", "exp10",
+    "Div", "double", "dp4a", "dtype", "dyn", "dynamic", "Else", "empty", "EQ", "erf", "evaluate", "__exp", "exp", "__exp10", "exp10",
     "exp2", "extract_lane", "fast_rcp", "fence_proxy_async", "fill", "finalize_reducer", "float", "float16", "float16x16",
     "float16x2", "float16x32", "float16x4", "float16x64", "float16x8", "float32", "float32x16", "float32x2", "float32x32",
     "float32x4", "float32x64", "float32x8", "float4_e2m1_unpacked", "float4_e2m1fn", "float4_e2m1fnx16", "float4_e2m1fnx2",
@@ -155,11 +160,11 @@ __all__ = [
     "log", "__log10", "log10", "log1p", "__log2", "log2", "long", "loop_break", "LT", "macro", "make_tensor",
     "make_tensor_from_addr", "match_all_sync", "match_any_sync", "Max", "max", "max2", "max_value", "mbarrier_arrive",
     "mbarrier_arrive_expect_tx", "mbarrier_expect_tx", "mbarrier_wait_parity", "Min", "min", "min2", "min_value", "mma_fill",
-    "mma_gemm_blockscaled", "mma_store", "Mul", "mul2", "named_barrier_arrive", "NE", "nearbyint", "nextafter", "no_set_max_nreg",
+    "mma_gemm_blockscaled", "mma_store", "Mod", "Mul", "mul2", "named_barrier_arrive", "NE", "nearbyint", "nextafter", "no_set_max_nreg",
     "Not", "Or", "Parallel", "parallel", "pdl_sync", "pdl_trigger", "Persistent", "PersistentTileScheduler", "Pipelined",
     "popcount", "pow", "power", "prim_func", "print", "ptr", "ptx_arrive_cluster_barrier", "ptx_commit_group", "ptx_cp_async",
     "ptx_ldmatrix", "ptx_mma", "ptx_mma_block_scale", "ptx_mma_sp", "ptx_stmatrix", "ptx_wait_group", "ptx_wgmma_rs",
-    "ptx_wgmma_ss", "q_multiply_shift", "Ramp", "reduce", "reduce_absmax", "reduce_abssum", "reduce_bitand", "reduce_bitor",
+    "ptx_wgmma_ss", "q_multiply_shift", "Ramp", "reads", "reduce", "reduce_absmax", "reduce_abssum", "reduce_bitand", "reduce_bitor",
     "reduce_bitxor", "reduce_max", "reduce_min", "reduce_sum", "reducer_init", "reducer_update", "Ref", "reinterpret", "reshape",
     "rng_init", "rng_rand", "rng_rand_float", "round", "rsqrt", "sblock", "Select", "Serial", "serial", "set_max_nreg",
     "SharedBuffer", "shfl_down", "shfl_sync", "shfl_up", "shfl_xor", "shift_left", "shift_right", "short", "Shuffle",
@@ -176,5 +181,5 @@ __all__ = [
     "uint64x8", "uint8", "uint8x16", "uint8x2", "uint8x32", "uint8x4", "uint8x64", "uint8x8", "unroll", "use_swizzle", "Var",
     "vectorized", "view", "wait_wgmma", "warp_reduce_bitand", "warp_reduce_bitor", "warp_reduce_bitxor", "warp_reduce_max",
     "warp_reduce_min", "warp_reduce_sum", "warpgroup_arrive", "warpgroup_commit_batch", "warpgroup_fence_operand", "warpgroup_wait",
-    "WarpSpecialize", "wgmma_gemm", "While", "ws",
+    "WarpSpecialize", "wgmma_gemm", "While", "writes", "ws",
 ]  # fmt: skip

@@ -75,7 +75,7 @@ class _Default(str):
     __slots__ = ()
 
 
-_SHARED_DEFAULT = _Default(SHARED_DYN)
+_SHARED_DEFAULT, _VAR_DEFAULT = _Default(SHARED_DYN), _Default(VAR)
 _VECTOR_ALIGNMENT = 64  # bytes; our own memory, so that vectors of any width are aligned
 REDUCE_OPS = ("sum", "max", "min", "bitand", "bitor", "bitxor")
 
@@ -138,7 +138,7 @@ def alloc_fragment(shape: Any, dtype: Any, scope: str = FRAGMENT) -> Var:
 
 
 @_checked_call
-def alloc_var(dtype: Any, *args: Any, scope: str | None = None, init: Any = None) -> Var:
+def alloc_var(dtype: Any, *args: Any, scope: str = _VAR_DEFAULT, init: Any = None) -> Var:
     """Allocate a mutable scalar for each thread (inside `T.Parallel`: for each iteration).
 
     Forms: `alloc_var(dtype)`, `(dtype, init)`, `(dtype, "local.var")`, `(dtype, init, "local.var")`, and keywords
@@ -159,14 +159,13 @@ def alloc_var(dtype: Any, *args: Any, scope: str | None = None, init: Any = None
     positional_scope = first if lone_scope else second
     if positional_init is not None and init is not None:
         raise TileTypeError(f"{what}: two initial values, {positional_init!r} and init={init!r}")
-    if positional_scope is not None and scope is not None:
+    if positional_scope is not None and not isinstance(scope, _Default):
         raise TileTypeError(f"{what}: two scopes, {positional_scope!r} and scope={scope!r}")
     value = positional_init if positional_init is not None else init
     kind = _element(dtype, what)
     if value is not None:
         value = _initial(value, kind, what)
-    found = positional_scope if positional_scope is not None else scope if scope is not None else VAR
-    variable = _allocate(what, 1, kind, found, "var")
+    variable = _allocate(what, 1, kind, scope if positional_scope is None else positional_scope, "var")
     if value is not None:
         _store(variable, value)
     return variable

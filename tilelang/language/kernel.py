@@ -236,7 +236,7 @@ class AttrFrame(Body):
         super().__init__("T.attr", "attr", False)
         if not isinstance(key, str):
             raise TileTypeError(f"T.attr: key is {key!r}; it is a string")
-        self.node, self.key = node, key
+        self.node, self.key = as_expr(0) if node is None else node, key
         self.value = StringImm(value) if isinstance(value, str) else as_expr(value)
 
     def finish(self, body: Any) -> None:
@@ -328,6 +328,16 @@ def block(name: str = "") -> Construct:
 
 
 sblock = block
+
+
+def reads(*regions: Any) -> None:
+    """What a `T.block` reads; accepted, since the compiler finds it out."""
+    current("T.reads")
+
+
+def writes(*regions: Any) -> None:
+    """What a `T.block` writes; accepted, since the compiler finds it out."""
+    current("T.writes")
 
 
 # ---------------------------------------------------------------- annotations

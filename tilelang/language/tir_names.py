@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ir.expr import binary, unary
+from ..ir.expr import as_expr, binary, unary
+from ..ir.tvm_api import dtype_of
+from .integers import truncdiv, truncmod
+
+
+def _holds_float(*values: Any) -> bool:
+    return any("float" in dtype_of(as_expr(v)) for v in values)
 
 
 def Add(a: Any, b: Any) -> Any:
@@ -20,6 +26,16 @@ def Sub(a: Any, b: Any) -> Any:
 def Mul(a: Any, b: Any) -> Any:
     """a * b."""
     return binary("*", a, b)
+
+
+def Div(a: Any, b: Any) -> Any:
+    """a / b; of integers rounded toward zero."""
+    return binary("/", a, b) if _holds_float(a, b) else truncdiv(a, b)
+
+
+def Mod(a: Any, b: Any) -> Any:
+    """The remainder of `Div` of integers."""
+    return truncmod(a, b)
 
 
 def FloorDiv(a: Any, b: Any) -> Any:

@@ -13,7 +13,8 @@ from typing import Any
 
 from ..errors import TileError, TileIndexError, TileNameError, TileNotSupportedError, TileSyntaxError, TileValueError
 from ..ir.context import PassContext
-from ..ir.dialect import BARRIER, CLUSTER_BARRIER, DESCRIPTORS, THREAD_SCOPES, TMEM, attr, op_name
+from ..ir.dialect import BARRIER, CLUSTER_BARRIER, DESCRIPTORS, LOCAL, THREAD_SCOPES, TMEM, attr, op_name
+from ..ir.rewrite import uses
 from ..ir.tvm_api import (
     AllocBuffer,
     AssertStmt,
@@ -77,6 +78,8 @@ class _Checker:
         self.target = str(ctx.target)
         self.spans: list[Span] = []
         self.around: list[str] = []  # "loop" or "parallel", innermost last
+        self.parallel: list[Any] = []  # indices of the open T.Parallel nests
+        self.private: set[Any] = set()  # per-thread memory declared inside them
         self.error: TileError | None = None
 
     def fail(self, kind: type[TileError], message: str, remedy: str = "") -> None:
@@ -94,12 +97,17 @@ class _Checker:
             self.allocation(node)
         elif isinstance(node, BufferStore):
             self.rank(node.buffer, node.indices)
+            self.thread_private(node.buffer, node.indices)
         elif isinstance(node, Evaluate) and op_name(node.value) in _LEAVE:
             self.leave(_LEAVE[op_name(node.value)])
         kind = _loop_kind(node)
         if kind:
             self.around.append(kind)
+        if kind == "parallel":
+            self.parallel.append(node.loop_var)
         visitor.default_visit(node)
+        if kind == "parallel":
+            self.parallel.pop()
         if kind:
             self.around.pop()
         if node.span is not None:
@@ -109,12 +117,27 @@ class _Checker:
         buffer, scope = node.buffer, node.buffer.scope()
         if scope in _GPU_SCOPES and not self.on_gpu:
             self.gpu_only(f"{buffer.name} = {_GPU_SCOPES[scope]}(...)")
+        if self.parallel:
+            self.private.add(buffer)
         if "parallel" in self.around and scope not in THREAD_SCOPES:
             self.fail(
                 TileValueError,
                 f"{buffer.name} ({scope}) is allocated inside T.Parallel, where each iteration has memory of its own",
                 "allocate it before the loop; inside use T.alloc_local or T.alloc_var",
             )
+
+    def thread_private(self, buffer: Any, indices: Any) -> None:
+        """A thread's own array has no element for each iteration of a loop that is spread over all threads."""
+        if not self.parallel or buffer.scope() != LOCAL or buffer in self.private:
+            return
+        for index in indices:
+            if any(uses(index, var) for var in self.parallel):
+                self.fail(
+                    TileValueError,
+                    f"{buffer.name} is an array of each thread's own (scope 'local'), indexed by an index of T.Parallel, "
+                    "whose iterations are spread over the threads",
+                    "use T.alloc_fragment or T.alloc_shared for a tile of the block, or allocate the array inside the loop",
+                )
 
     def leave(self, word: str) -> None:
         if not self.around:
@@ -135,6 +158,7 @@ class _Checker:
     # ---------------------------------------------------------------- expressions
     def load(self, node: TensorLoad, visitor: Any) -> None:
         self.rank(node.source, node.indices)
+        self.thread_private(node.source, node.indices)
         visitor.default_visit(node)
 
     def division(self, node: Any, visitor: Any) -> None:

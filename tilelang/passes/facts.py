@@ -8,6 +8,7 @@ be wrong (memory, arithmetic that may wrap, narrowing casts, calls) becomes a va
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -24,6 +25,7 @@ _OPPOSITE = {tirx.LT: tirx.GE, tirx.LE: tirx.GT, tirx.GT: tirx.LE, tirx.GE: tirx
 _PURE_CALLS = frozenset((IF_THEN_ELSE, LIKELY, "tirx.popcount", "tirx.clz"))
 
 
+@functools.cache
 def type_range(dtype: str) -> tuple[int, int] | None:
     """Least and greatest value of an integer type; None for other types."""
     if dtype == "bool":
@@ -77,6 +79,12 @@ def is_pure_call(node: Any) -> bool:
     """Is this call a function of its operands alone?"""
     name = getattr(node.op, "name", "") if isinstance(node, Call) else ""
     return name in _PURE_CALLS
+
+
+def _below_zero(comparison: Expr) -> bool:
+    """Is an unsigned number required to be less than 0? The analyzer would compute 0 - 1 and give up."""
+    low = comparison.b if isinstance(comparison, tirx.LT) else comparison.a if isinstance(comparison, tirx.GT) else None
+    return isinstance(low, IntImm) and int(low) == 0 and dtype_of(low).startswith("uint")
 
 
 class Facts:
@@ -136,7 +144,7 @@ class Facts:
             part = opposite[0] if len(opposite) == 1 else part
         if not isinstance(part, COMPARISONS) or type_range(dtype_of(part.a)) is None:
             return None
-        if any(a.root in changed for a in accesses(part)):
+        if any(a.root in changed for a in accesses(part)) or _below_zero(part):
             return None
         return type(part)(self.sound(part.a), self.sound(part.b))
 
@@ -148,17 +156,17 @@ class Facts:
         limits = type_range(dtype_of(expr))
         return (max(low, limits[0]), min(high, limits[1])) if limits else (low, high)
 
-    def at_least(self, index: Expr, least: int) -> bool:
-        low, _ = self.bounds(index)
-        return low >= least or self.analyzer.can_prove(self.sound(index) >= least)
-
-    def below(self, index: Expr, extent: Any) -> bool:
-        """Is index < extent always?"""
-        if isinstance(extent, IntImm):
-            extent = int(extent)
-        if isinstance(extent, int) and self.bounds(index)[1] < extent:
-            return True
-        return bool(self.analyzer.can_prove(tirx.LT(*_same_type(self.sound(index), extent))))
+    def inside(self, first: Expr, last: Expr, extent: Any) -> tuple[bool, bool]:
+        """(is 0 <= first always, is last < extent always)"""
+        low, high = self.bounds(first)
+        if last is not first:
+            _, high = self.bounds(last)
+        extent = int(extent) if isinstance(extent, IntImm) else extent
+        below = isinstance(extent, int) and high < extent
+        return (
+            low >= 0 or self.analyzer.can_prove(self.sound(first) >= 0),
+            below or self.analyzer.can_prove(tirx.LT(*_same_type(self.sound(last), extent))),
+        )
 
     def never_inside(self, index: Expr, extent: Any) -> bool:
         """Is index outside [0, extent) always? Judged by constant bounds only."""
@@ -178,9 +186,7 @@ class Facts:
     # ---- expressions that the analyzer may reason about
     def sound(self, expr: Any) -> Any:
         """`expr` with stand-in variables for what the analyzer would misjudge; `expr` itself if there is nothing."""
-        if not is_expr(expr) or isinstance(expr, Var | IntImm):
-            return expr
-        if _affine(expr):
+        if _affine(expr) or isinstance(expr, Var | IntImm) or not is_expr(expr):
             return expr
         result = rewrite(expr, {Expr: self._sound_node})
         return expr if result.same_as(expr) else result

@@ -9,6 +9,7 @@ that no program can touch memory that is not its own; on a GPU only global memor
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -84,12 +85,10 @@ class _Guard:
 
     def __init__(self, func: PrimFunc, ctx: PassContext) -> None:
         self.facts = Facts()
+        self.body = func.body
         self.roots = view_roots(func.body)
         self.all_scopes = not ctx.target.is_gpu
         self.global_memory = not ctx.flag(_KEY_OFF)
-        self.volatile: set[Var] = set()  # memory that other blocks may change at any time
-        if _has_conditions(func.body):
-            self.volatile = {a.root for a in writes_of(func.body, self.roots) if not is_buffer(a.root) or a.root.scope() == GLOBAL}
         self.safe: Mapping[Var, Any] = {}
         self.padding: Mapping[Var, Any] = {}
         self.span: Span | None = None
@@ -97,7 +96,13 @@ class _Guard:
         self.split: list[Var] = []  # loops of the T.Parallel nest being left, inside which a condition now stands
         self.depth = 0  # conditions around this point
         self.padded: Conditions | None = None  # inside the right side of a store into a padded buffer
+        self.shapes: dict[Var, list[Any]] = {}  # extents of each buffer; none for one that is not guarded
         self.rules = {TensorLoad: self.load, Call: self.call}
+
+    @functools.cached_property
+    def volatile(self) -> set[Var]:
+        """Memory that other blocks may change at any time."""
+        return {a.root for a in writes_of(self.body, self.roots) if not is_buffer(a.root) or a.root.scope() == GLOBAL}
 
     # ---------------------------------------------------------------- statements
     def stmt(self, node: Stmt) -> tuple[Stmt, Conditions]:
@@ -198,7 +203,7 @@ class _Guard:
         condition = self.expr(node.condition)
         if condition is node.condition:
             return node, []
-        return AssertStmt(node.error_kind, condition, node.message_parts, node.span), []
+        return AssertStmt(condition, node.error_kind, node.message_parts, node.span), []
 
     def changed(self, condition: Expr, node: Stmt) -> set[Var]:
         """Buffers whose elements in `condition` may differ from what they were when it was tested."""
@@ -215,9 +220,9 @@ class _Guard:
         return node if result.same_as(node) else result
 
     def load(self, node: TensorLoad, descend: Descend) -> Expr:
-        indices = [descend(i) for i in node.indices]
-        indices, conditions = self.check_indices(node.source, indices)
-        if not conditions and all(a.same_as(b) for a, b in zip(indices, node.indices, strict=True)):
+        given = list(node.indices)
+        indices, conditions = self.check_indices(node.source, [descend(i) for i in given])
+        if not conditions and all(a.same_as(b) for a, b in zip(indices, given, strict=True)):
             return node
         element = load(node.source, indices, node.span)
         if not conditions:
@@ -283,9 +288,11 @@ class _Guard:
     # ---------------------------------------------------------------- proofs
     def check_indices(self, buffer: Var, indices: list[Expr], extents: Sequence[Any] | None = None) -> tuple[list[Expr], Conditions]:
         """Indices (widened where their arithmetic could wrap) and what must be tested for the access to be inside."""
-        shape = buffer.ty.shape
-        is_global = buffer.scope() == GLOBAL
-        if not (self.global_memory if is_global else self.all_scopes) or len(shape) != len(indices):
+        shape = self.shapes.get(buffer)
+        if shape is None:
+            guarded = self.global_memory if buffer.scope() == GLOBAL else self.all_scopes
+            shape = self.shapes[buffer] = list(buffer.ty.shape) if guarded else []
+        if len(shape) != len(indices):
             return indices, []
         conditions: Conditions = []
         for k, bound in enumerate(shape):
@@ -298,11 +305,10 @@ class _Guard:
 
     def check_index(self, indices: list[Expr], k: int, bound: Any, extent: Any) -> Conditions:
         index = indices[k]
-        facts = self.facts
         if isinstance(index, IntImm) and isinstance(bound, IntImm) and extent is None:
             return [] if 0 <= int(index) < int(bound) else [IntImm("bool", 0)]
         first, last = _ends(index, extent)
-        low_ok, high_ok = facts.at_least(first, 0), facts.below(last, bound)
+        low_ok, high_ok = self.facts.inside(first, last, bound)
         if low_ok and high_ok:
             return []
         if dtype_of(index) in ("int32", "uint32") and _may_wrap(index):
@@ -344,12 +350,6 @@ def _with_nest(node: For, depth: int) -> For:
     """The loop as the outermost of a nest of `depth` loops."""
     annotations = {**(node.annotations or {}), ANNOTATION_PARALLEL: depth}
     return For(node.loop_var, node.min, node.extent, node.kind, node.body, node.thread_binding, annotations, node.step, node.span)
-
-
-def _has_conditions(body: Stmt) -> bool:
-    found: list[Any] = []
-    walk(body, {(IfThenElse, While): found.append, Call: lambda c: found.append(c) if op_name(c) == IF_THEN_ELSE else None})
-    return bool(found)
 
 
 def _has_effect(value: Expr) -> bool:

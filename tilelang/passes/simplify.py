@@ -39,6 +39,8 @@ from ..ir.tvm_api import (
 )  # fmt: skip
 from .facts import COMPARISONS, Facts, conjuncts, holds_load, negated
 
+_LEAVES = (Var, IntImm)
+
 
 def simplify(func: PrimFunc, ctx: PassContext) -> PrimFunc:
     """The program with simpler index arithmetic. Spans of statements stay."""
@@ -71,7 +73,7 @@ class _Simplifier:
         return seq(kept)
 
     def loop(self, node: For, descend: Descend) -> Stmt:
-        low, extent = self.index(descend(node.min)), self.index(descend(node.extent))
+        low, extent = (e if type(e) in _LEAVES else self.index(descend(e)) for e in (node.min, node.extent))
         if isinstance(extent, IntImm) and int(extent) <= 0:
             return seq([])
         self.facts.bind_range(node.loop_var, low, extent)
@@ -125,13 +127,12 @@ class _Simplifier:
 
     def indices(self, indices: Sequence[Expr], descend: Descend) -> list[Expr] | None:
         """Simplified indices, or None if all stay."""
-        new = [self.index(descend(i)) for i in indices]
-        return None if all(a.same_as(b) for a, b in zip(new, indices, strict=True)) else new
+        given = list(indices)
+        new = [i if type(i) in _LEAVES else self.index(descend(i)) for i in given]
+        return None if all(a.same_as(b) for a, b in zip(new, given, strict=True)) else new
 
     def index(self, expr: Expr) -> Expr:
-        if isinstance(expr, Var | IntImm | tirx.Ramp | tirx.Broadcast) or holds_load(expr):
-            return expr
-        return self.facts.simplify(expr)
+        return expr if isinstance(expr, tirx.Ramp | tirx.Broadcast) else self.facts.simplify(expr)
 
     def select(self, node: Any, descend: Descend) -> Expr:
         condition = self.condition(descend(node.condition))

@@ -58,7 +58,7 @@ class Binder:
             return
         unknown = [s for s in dict.fromkeys(symbols(dim)) if s not in self.values]
         if len(unknown) == 1:
-            self._solve(dim, unknown[0], actual, where)
+            self._solve(dim, unknown[0], actual, where, param)
         try:
             expected = evaluate(dim, self.values)
         except (KeyError, ZeroDivisionError):
@@ -71,15 +71,20 @@ class Binder:
             f"{where} is {actual}, expected {show_dim(dim) if why else expected}{f' = {expected} ({why})' if why else ''}"
         )
 
-    def _solve(self, dim: Dim, symbol: str, actual: int, where: str) -> None:
-        """The value of the only unknown symbol of a linear extent, such as n in 2 * n + 1."""
+    def _solve(self, dim: Dim, symbol: str, actual: int, where: str, param: Param) -> None:
+        """The value of the only unknown symbol of a linear extent, such as n in 2 * n + 1: a size, so not negative."""
         try:
             zero, one = (evaluate(dim, {**self.values, symbol: k}) for k in (0, 1))
         except ZeroDivisionError:
             return
-        if one == zero or (actual - zero) % (one - zero):
+        if one == zero:
             return
-        value = (actual - zero) // (one - zero)
+        value, rest = divmod(actual - zero, one - zero)
+        if rest or value < 0:
+            known = ", ".join(f"{s} = {self.values[s]} by {self.origin[s]}" for s in dict.fromkeys(symbols(dim)) if s in self.values)
+            raise TileValueError(
+                f"{param.name}: {where} is {actual}, expected {show_dim(dim)}{f' ({known})' if known else ''}: no size {symbol} gives that"
+            )
         if evaluate(dim, {**self.values, symbol: value}) == actual:
             self.values[symbol], self.origin[symbol] = value, where
 
@@ -172,8 +177,9 @@ def _check_writable(param: Param, value: Any, got: ArrayInfo) -> None:
 
 
 def _bind_all(signature: Signature, arrays: dict[int, ArrayInfo], binder: Binder) -> None:
-    """Bind plain symbols first, so that compound extents such as 2 * n can be compared wherever they stand."""
-    for plain in (True, False):
+    """Bind plain symbols first, so that compound extents such as 2 * n can be compared wherever they stand; twice, because
+    a later one may determine what an earlier one needs."""
+    for plain in (True, False, False):
         for k, got in arrays.items():
             param = signature.params[k]
             for axis, (dim, actual) in enumerate(zip(param.shape, got.shape, strict=True)):
@@ -212,8 +218,7 @@ def _passable(param: Param, got: ArrayInfo, device: str) -> Any:
     if device != "cpu":
         return got  # the launcher of a GPU reads addresses itself
     # The compiled function compares strides even where they mean nothing.
-    strides = compact_strides(got.shape) if param.strides is None else got.strides
-    return View(got.address, param.dtype, got.shape, strides, got.keep)
+    return View(got.address, param.dtype, got.shape, None if param.strides is None else got.strides, got.keep)
 
 
 def _output(param: Param, binder: Binder, like: Any, device: str) -> Any:
@@ -287,9 +292,9 @@ def address(param: Param, value: Any, device: str) -> Any:
 # ---------------------------------------------------------------- the fast way
 @dataclass(frozen=True)
 class Quick:
-    """How to call the compiled function directly. checks: (position, predicate) pairs that must hold. outputs: (position,
-    maker) pairs in ascending order, each maker giving a fresh array from the caller's arguments. views: (position, maker)
-    pairs for arrays that NumPy does not export; a maker gives None for an array that needs `prepare`."""
+    """How to call the compiled function directly. checks: (position among the caller's arguments, predicate) pairs that must
+    hold. outputs: (parameter, maker) pairs in ascending order, each maker giving a fresh array from the caller's arguments.
+    views: (parameter, maker) pairs for arrays that NumPy does not export; a maker gives None for an array that needs `prepare`."""
 
     checks: tuple[tuple[int, Callable[[Any], bool]], ...]
     outputs: tuple[tuple[int, Callable[[Sequence[Any]], Any]], ...]
@@ -312,7 +317,7 @@ def quick_call(signature: Signature, args: Sequence[Any], device: str = "cpu") -
             elif kind is not np.ndarray or info(param.dtype).bits < 8:
                 return None
             elif param.dtype not in NUMPY_OWN:
-                views.append((position, _viewer(param)))
+                views.append((k, _viewer(param)))
         elif param.kind == POINTER:
             return None
         elif info(param.dtype).kind == "float":
@@ -328,6 +333,8 @@ def quick_call(signature: Signature, args: Sequence[Any], device: str = "cpu") -
     makers = [(k, _maker(signature, signature.params[k], like)) for k in sorted(signature.out_idx)]
     if any(make is None for _, make in makers):
         return None
+    if not is_torch(like):
+        views += [(k, _viewer(signature.params[k])) for k in signature.out_idx if signature.params[k].dtype not in NUMPY_OWN]
     return Quick(tuple(checks), tuple((k, make) for k, make in makers if make is not None), tuple(views))
 
 
@@ -338,7 +345,7 @@ def _viewer(param: Param) -> Callable[[Any], View | None]:
         flags = array.flags
         if array.dtype != dtype or not flags.c_contiguous or not array.size or (written and not flags.writeable):
             return None
-        return View(array.ctypes.data, param.dtype, array.shape, compact_strides(array.shape), array)
+        return View(array.ctypes.data, param.dtype, array.shape, None, array)
 
     return view
 
@@ -365,7 +372,7 @@ def _maker(signature: Signature, param: Param, like: Any) -> Callable[[Sequence[
                 places.setdefault(dim, (position, axis))
     if any(isinstance(d, tuple) or (isinstance(d, str) and d not in places) for d in param.shape):
         return None
-    if param.strides is not None or not (is_torch(like) or param.dtype in NUMPY_OWN):
+    if param.strides is not None or info(param.dtype).bits < 8:
         return None
     dims = [places[d] if isinstance(d, str) else d for d in param.shape]
     constant = tuple(d for d in dims if isinstance(d, int))

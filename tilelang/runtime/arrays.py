@@ -7,6 +7,7 @@ Out: an `ArrayInfo`, and `View`, a DLPack producer over the same memory. Nothing
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import sys
 from dataclasses import dataclass
@@ -115,20 +116,15 @@ def _from_dlpack(value: Any, name: str) -> ArrayInfo:
 
 
 # ---------------------------------------------------------------- DLPack without the library's own export
-class _DLTensor(ctypes.Structure):
-    """`DLTensor` of dlpack.h."""
+class _DLManagedTensor(ctypes.Structure):
+    """`DLManagedTensor` of dlpack.h, flat. The deleter stays NULL, which DLPack allows: the `View` owns everything."""
 
     _fields_ = [
         ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
         ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
         ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64),
+        ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p),
     ]  # fmt: skip
-
-
-class _DLManagedTensor(ctypes.Structure):
-    """`DLManagedTensor` of dlpack.h. The deleter stays NULL, which DLPack allows: the `View` owns everything."""
-
-    _fields_ = [("tensor", _DLTensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
 
 
 _new_capsule = ctypes.pythonapi.PyCapsule_New
@@ -136,16 +132,26 @@ _new_capsule.restype = ctypes.py_object
 _new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 
 
-class View:
-    """CPU memory as a DLPack producer. The consumer must not outlive it: made for the duration of one call."""
+@functools.lru_cache(maxsize=256)
+def _layout(dtype: str, shape: tuple[int, ...], strides: tuple[int, ...] | None) -> tuple[_DLManagedTensor, Any]:
+    """What all views of one layout have in common (never written again), and the memory it points into."""
+    kind, rank = ffi.dtype(dtype), len(shape)
+    dims = (ctypes.c_int64 * (2 * rank))(*shape, *(strides if strides is not None else compact_strides(shape)))
+    start = ctypes.addressof(dims)
+    return _DLManagedTensor(None, 1, 0, rank, kind.type_code, kind.bits, kind.lanes, start, start + 8 * rank, 0, None, None), dims
 
-    def __init__(self, address: int, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...], keep: Any) -> None:
-        kind, rank = ffi.dtype(dtype), len(shape)
-        self._dims = (ctypes.c_int64 * (2 * rank))(*shape, *strides)
-        dims = ctypes.addressof(self._dims)
-        tensor = _DLTensor(address, 1, 0, rank, kind.type_code, kind.bits, kind.lanes, dims, dims + 8 * rank, 0)
-        self._managed = _DLManagedTensor(tensor, None, None)
-        self._keep = keep
+
+class View:
+    """CPU memory as a DLPack producer. The consumer must not outlive it: made for the duration of one call. strides: in
+    elements, None for row-major; keep: owns the memory."""
+
+    __slots__ = ("_keep", "_managed")
+
+    def __init__(self, address: int, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...] | None, keep: Any) -> None:
+        common, dims = _layout(dtype, shape, strides)
+        self._managed = _DLManagedTensor.from_buffer_copy(common)
+        self._managed.data = address
+        self._keep = (keep, dims)
 
     def __dlpack__(self, **_: Any) -> Any:
         return _new_capsule(ctypes.addressof(self._managed), b"dltensor", None)
@@ -175,7 +181,7 @@ _nothing = (ctypes.c_char * 64)()
 
 def placeholder(dtype: str, shape: tuple[int, ...], strides: tuple[int, ...] | None = None) -> View:
     """A tensor of this shape without memory behind it, for a parameter that the program never touches."""
-    return View(ctypes.addressof(_nothing), dtype, shape, strides or compact_strides(shape), _nothing)
+    return View(ctypes.addressof(_nothing), dtype, shape, strides, _nothing)
 
 
 def empty(shape: tuple[int, ...], dtype: str, like: Any, device: str = "cpu") -> Any:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ..backend.base import Artifact
-from ..compiler.compile import backend_for, compile_program, context, load_artifact
+from ..compiler.compile import backend_for, check, compile_program, context, load_artifact
 from ..ir.text import canonical_text
 from ..ir.tvm_api import PrimFunc
 from ..knobs import knobs
@@ -38,11 +38,15 @@ _guard = threading.Lock()
 @functools.cache
 def compiler_fingerprint() -> str:
     """Hash of the package's sources: a changed compiler never reuses what another one made."""
-    root = Path(__file__).resolve().parent.parent
+    root = str(Path(__file__).resolve().parent.parent)
     digest = hashlib.blake2b(digest_size=16)
-    for path in sorted(root.rglob("*.py")):
-        digest.update(str(path.relative_to(root)).encode())
-        digest.update(path.read_bytes())
+    for folder, folders, files in os.walk(root):
+        folders.sort()
+        for name in sorted(f for f in files if f.endswith(".py")):
+            path = f"{folder}{os.sep}{name}"
+            digest.update(path[len(root) :].encode())
+            with open(path, "rb", buffering=0) as source:
+                digest.update(source.read())
     return digest.hexdigest()
 
 
@@ -75,13 +79,13 @@ def cached_artifact(func: PrimFunc, target: Target, config: Mapping[str, Any]) -
     with _guard:
         lock = _locks.setdefault(key, threading.Lock())
     with lock:
-        artifact = _memory.get(key)
-        if artifact is None:
-            artifact = _load(key, target, config)
-            if artifact is None:
-                artifact = compile_program(func, target, config)
-                _save(key, artifact)
-            _memory[key] = artifact
+        artifact = _memory.get(key) or _load(key, target, config)
+        if artifact is not None:
+            check(func, target, config)
+        else:
+            artifact = compile_program(func, target, config)
+            _save(key, artifact)
+        _memory[key] = artifact
     return key, artifact
 
 

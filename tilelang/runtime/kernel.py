@@ -89,17 +89,19 @@ class JITKernel:
     def _call_adapted(self, quick: Quick, args: Sequence[Any]) -> Any:
         """A direct call with outputs to allocate, or arrays to pass through views."""
         values = list(args)
+        made = {}
         try:
-            for position, make in quick.views:
-                values[position] = make(args[position])
-                if values[position] is None:
+            for parameter, make in quick.outputs:
+                made[parameter] = output = make(args)
+                values.insert(parameter, output)
+            for parameter, view in quick.views:
+                values[parameter] = view(values[parameter])
+                if values[parameter] is None:
                     return self._call_checked(args)
-            for position, make in quick.outputs:
-                values.insert(position, make(args))
             self._entry(*values)
         except Exception as error:
-            return self._retry(args, error, {self.signature.inputs[k] for k, _ in quick.views})
-        return _returned([values[k] for k in self.signature.out_idx])
+            return self._retry(args, error, {parameter for parameter, _ in quick.views})
+        return _returned([made[k] for k in self.signature.out_idx])
 
     def _retry(self, args: Sequence[Any], refusal: Exception, viewed: Collection[int] = ()) -> Any:
         """The direct call raised `refusal`: say what is wrong with the arguments; pass those that need help (read-only or

@@ -230,3 +230,150 @@ def test_saved_artifacts_run_again(tmp_path, linker):
     a, c = np.arange(100, dtype=np.float32), np.zeros(100, np.float32)
     again.entry(a, c)
     assert np.array_equal(c, a + 1) and again.source == artifact.source
+    assert again.save is not None
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    again.save(copy)
+    assert {p.name: p.read_bytes() for p in copy.iterdir()} == {p.name: p.read_bytes() for p in tmp_path.iterdir() if p.is_file()}
+
+
+@pytest.mark.parametrize("linker", ["missing", "failing", "writing nonsense"])
+def test_without_a_linker_kernels_are_compiled_in_memory(tmp_path, monkeypatch, linker):
+    @T.prim_func
+    def main(A: T.Tensor((100,), "float32"), C: T.Tensor((100,), "float32")):
+        with T.Kernel(2) as bx:
+            for i in T.Parallel(50):
+                C[bx * 50 + i] = A[bx * 50 + i] + 3
+
+    tool = tmp_path / "ld"
+    if linker != "missing":
+        tool.write_text("#!/bin/sh\n" + ("exit 1" if linker == "failing" else 'echo nonsense > "$3"') + "\n")
+        tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    artifact = compile_program(main, CPU)
+    a, c = np.arange(100, dtype=np.float32), np.zeros(100, np.float32)
+    artifact.entry(a, c)
+    assert np.array_equal(c, a + 3)
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    assert artifact.save is not None
+    artifact.save(saved)
+    assert not (saved / "kernel.so").exists()
+    c[:] = 0
+    load_artifact(saved, CPU).entry(a, c)
+    assert np.array_equal(c, a + 3)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float8_e4m3fn", "float4_e2m1fn", "int4"])
+def test_a_narrow_value_is_rounded_wherever_it_is_kept(dtype):
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32"), D: T.Tensor((3, 64), "float32")):
+        with T.Kernel(1):
+            s = T.alloc_shared((64,), dtype)
+            T.copy(A, s)
+            for i in T.Parallel(64):
+                name = T.cast(A[i], dtype)
+                variable = T.alloc_var(dtype)
+                variable = name
+                D[0, i] = name
+                D[1, i] = variable
+                D[2, i] = s[i]
+
+    a, d = np.linspace(-6, 6, 64).astype(np.float32), np.zeros((3, 64), np.float32)
+    compile_program(main, CPU).entry(a, d)
+    want = a.astype(getattr(ml_dtypes, dtype, None) or dtype).astype(np.float32)
+    assert all(np.array_equal(row, want) for row in d)
+
+
+def test_bfloat16_arithmetic_rounds_after_each_operation():
+    @T.prim_func
+    def main(A: T.Tensor((256,), "uint16"), B: T.Tensor((256,), "uint16"), C: T.Tensor((256,), "uint16")):
+        with T.Kernel(1):
+            for i in T.Parallel(256):
+                a = T.reinterpret(A[i], "bfloat16")
+                b = T.reinterpret(B[i], "bfloat16")
+                C[i] = T.reinterpret(a * b + a - b, "uint16")
+
+    a, b = (np.random.default_rng(k).standard_normal(256).astype(ml_dtypes.bfloat16) for k in (1, 2))
+    a[:4] = [np.nan, np.inf, -np.inf, 1e-40]
+    c = np.zeros(256, np.uint16)
+    compile_program(main, CPU).entry(a.view(np.uint16), b.view(np.uint16), c)
+    with np.errstate(invalid="ignore"):
+        want = (a * b + a - b).astype(np.float32)
+    assert np.array_equal(c.view(ml_dtypes.bfloat16).astype(np.float32), want, equal_nan=True)
+
+
+@pytest.mark.parametrize("grid", [(1,), (2,), (7,), (255,), (257,), (5000,), (40, 3), (3, 300, 2), (1, 9, 1)])
+def test_unequal_blocks_run_once_each(grid):
+    """Portions of one and of many blocks, grids that no portion divides."""
+    count = int(np.prod(grid))
+
+    def flatten(block):
+        coordinates = block if isinstance(block, (list, tuple)) else [block]
+        flat = 0
+        for index, extent in reversed(list(zip(coordinates, grid, strict=True))):
+            flat = flat * extent + index
+        return flat
+
+    @T.prim_func
+    def main(Runs: T.Tensor((count,), "int32"), Work: T.Tensor((count,), "float32")):
+        with T.Kernel(*grid, threads=1) as block:
+            flat = flatten(block)
+            total = T.alloc_var("float32", init=0.0)
+            for i in T.serial(flat % 50):
+                total += i
+            T.atomic_add(Runs[flat], 1)
+            Work[flat] = total
+
+    runs, work = np.zeros(count, np.int32), np.full(count, -1.0, np.float32)
+    compile_program(main, CPU).entry(runs, work)
+    turns = np.arange(count) % 50
+    assert np.array_equal(runs, np.ones(count))
+    assert np.array_equal(work, turns * (turns - 1) / 2)
+
+
+def test_a_printing_kernel_prints_its_blocks_in_order(capsys):
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32")):
+        with T.Kernel(16, 4, threads=1) as (bx, by):
+            T.print(bx + 100 * by)
+
+    compile_program(main, CPU).entry(np.zeros(64, np.float32))
+    values = [int(line.rsplit("=", 1)[1]) for line in capsys.readouterr().out.splitlines()]
+    assert values == [x + 100 * y for y in range(4) for x in range(16)]
+
+
+def test_large_tiles_inside_control_flow():
+    """Panels of products under conditions and in loops that are left early."""
+
+    @T.prim_func
+    def main(A: T.Tensor((4, 32, 32), "float16"), B: T.Tensor((32, 32), "float16"), C: T.Tensor((32, 32), "float32"), n: T.int32):
+        with T.Kernel(1):
+            a = T.alloc_shared((32, 32), "float16")
+            b = T.alloc_shared((32, 32), "float16")
+            c = T.alloc_fragment((32, 32), "float32")
+            T.clear(c)
+            T.copy(B, b)
+            for k in range(4):
+                if k == 1:
+                    continue
+                T.copy(A[k, 0, 0], a)
+                if k < n:
+                    T.gemm(a, b, c)
+                else:
+                    T.gemm(a, b, c, transpose_A=True)
+                    break
+            T.copy(c, C)
+
+    rng = np.random.default_rng(9)
+    a, b = (rng.integers(-3, 4, s).astype(np.float16) for s in ((4, 32, 32), (32, 32)))
+    kernel = compile_program(main, CPU).entry
+    for n in range(5):
+        c = np.zeros((32, 32), np.float32)
+        kernel(a, b, c, n)
+        want = np.zeros((32, 32))
+        for k in (0, 2, 3):
+            want += (a[k] if k < n else a[k].T).astype(float) @ b.astype(float)
+            if k >= n:
+                break
+        assert np.array_equal(c, want)

@@ -49,6 +49,28 @@ def test_float32_functions(name):
     assert np.array_equal(np.signbit(got[zero]), np.signbit(want[zero]))
 
 
+@pytest.mark.parametrize("name", ["sin", "cos", "tan", "exp", "log", "tanh"])
+def test_float32_functions_on_all_bit_patterns(name):
+    rng = np.random.default_rng(5)
+    x = np.concatenate([rng.integers(0, 2**32, 60000, dtype=np.uint32).view(np.float32), np.arange(-20000, 20000, dtype=np.float32) / 2])
+    got = elementwise(getattr(tirx, name), [x], "float32")
+    with np.errstate(all="ignore"):
+        exact = getattr(np, name)(x.astype(np.float64))
+        want = exact.astype(np.float32)
+        ulp = np.abs(got.astype(np.float64) - exact) / np.spacing(np.abs(want)).astype(np.float64)
+    finite = np.isfinite(want)
+    assert np.array_equal(np.isnan(got), np.isnan(want))
+    assert np.array_equal(got[np.isinf(want)], want[np.isinf(want)])
+    assert ulp[finite].max() <= 4.0
+
+
+def test_sigmoid_of_float64_keeps_its_small_values():
+    x = np.array([-745.0, -712.2, -40.0, 0.0, 40.0, np.inf, -np.inf, np.nan])
+    with np.errstate(all="ignore"):
+        want = np.exp(np.minimum(x, 0)) / (1 + np.exp(-np.abs(x)))
+    assert np.allclose(elementwise(tirx.sigmoid, [x], "float64"), want, rtol=1e-15, atol=0, equal_nan=True)
+
+
 @pytest.mark.parametrize("name", ["exp", "log", "tanh", "sin", "erf", "sqrt", "floor"])
 def test_float64_functions(name):
     x = np.random.default_rng(4).uniform(0.1, 5.0, 1000)

@@ -12,6 +12,7 @@ from .grid import spread_grid
 from .prepare import prepare_threads
 from .reduce import REDUCE
 from .scalars import legalize_scalars
+from .symbols import solve_symbols
 
 BACKEND = Backend(
     kind="cpu",
@@ -22,6 +23,9 @@ BACKEND = Backend(
     lowerings=(GEMM, REDUCE),
     slots={
         "loops": (("prepare_threads", prepare_threads), ("block_threads", block_threads),),
-        "last": (("lower_effects", lower_effects), ("legalize_scalars", legalize_scalars), ("spread_grid", spread_grid)),
+        "last": (
+            ("lower_effects", lower_effects), ("solve_symbols", solve_symbols), ("legalize_scalars", legalize_scalars),
+            ("spread_grid", spread_grid),
+        ),
     },
 )

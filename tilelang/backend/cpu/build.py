@@ -10,6 +10,7 @@ import functools
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 from ...errors import InternalError
 from ...ir.context import PassContext
 from ...ir.tvm_api import IRModule, PrimFunc, tirx, tvm
+from ...knobs import knobs
 from ..base import Artifact
 from .machine import cpu_name
 from .runtime import register_callbacks
@@ -47,7 +49,7 @@ def _passes() -> tuple[Any, Any]:
     # No StmtSimplify from here on: it replaces names by their values, which is exponential, and it takes float arithmetic
     # for exact, so that the rounding by (x + 2^23) - 2^23 would vanish. LLVM simplifies what is left.
     first = sequential([
-        _T.FlattenBuffer(), _T.BF16ComputeLegalize(), _T.NarrowDataType(32), _T.VectorizeLoop(True), _T.UnrollLoop(),
+        _T.FlattenBuffer(), _T.NarrowDataType(32), _T.VectorizeLoop(True), _T.UnrollLoop(),
         _T.AnnotateEntryFunc(), _T.SplitHostDevice(), _T.MakePackedAPI(), _T.FP8StorageLegalize(), _T.BF16StorageLegalize(),
     ])  # fmt: skip
     return first, sequential([_T.LowerTVMBuiltin(), _T.LowerIntrin()])
@@ -68,36 +70,46 @@ def build(func: PrimFunc, ctx: PassContext) -> Artifact:
         seconds["llvm"] = time.perf_counter() - start
     except Exception as error:  # every class of TVM error is our bug here
         raise InternalError(f"TVM refused {name} in the last step: {error}") from error
-    return _artifact(library, name, ctx, seconds)
+    start = time.perf_counter()
+    text = str(library.inspect_source("ll"))
+    with tempfile.TemporaryDirectory(prefix="tilelang-", dir=knobs.tmp_dir) as folder:
+        library, shared = _linked(library, Path(folder, OBJECT))
+    seconds["link"] = time.perf_counter() - start
+    return _artifact(library, name, ctx, seconds, text, shared)
 
 
-def _artifact(library: Any, name: str, ctx: PassContext, seconds: dict[str, float], source: str | None = None) -> Artifact:
+def _artifact(library: Any, name: str, ctx: PassContext, seconds: dict[str, float], text: str, shared: bytes) -> Artifact:
+    """shared: the file of the shared object, empty if there is none."""
     start = time.perf_counter()
     start_threads()
     register_callbacks()
-    entry = library[name]
-    seconds["jit"] = time.perf_counter() - start
-    text = str(library.inspect_source("ll")) if source is None else source
+    entry = library[name]  # TVM compiles LLVM text here, if there is no shared object
+    seconds["entry"] = time.perf_counter() - start
 
     def save(folder: Any) -> None:
         Path(folder, TEXT).write_text(text, encoding="utf-8")
         Path(folder, NAME).write_text(name, encoding="utf-8")
-        _link(library, Path(folder, OBJECT))
+        if shared:
+            Path(folder, OBJECT).write_bytes(shared)
 
     return Artifact(entry=entry, source=text, notes=tuple(ctx.notes), seconds=seconds, save=save)
 
 
-def _link(library: Any, target: Path) -> None:
-    """Machine code as a shared object, which loads at once; without a linker on the machine, the LLVM text has to do."""
+def _linked(library: Any, target: Path) -> tuple[Any, bytes]:
+    """The module as a shared object made in the file `target`, and the content of the file: made once, it serves this process
+    and, from the cache, the next one. Where there is no linker, or nothing may be loaded from there: the module itself."""
     linker = shutil.which("ld") if sys.platform.startswith("linux") else None
     if linker is None:
-        return
+        return library, b""
     machine_code = target.with_suffix(".o")
     library.write_to_file(str(machine_code), "o")
     done = subprocess.run([linker, "-shared", "-o", str(target), str(machine_code)], capture_output=True, check=False)
-    machine_code.unlink()
     if done.returncode != 0:
-        target.unlink(missing_ok=True)
+        return library, b""
+    try:
+        return tvm.runtime.load_module(str(target)), target.read_bytes()
+    except Exception:  # e.g. a folder from which nothing may be executed; what is wrong with the module, compiling it tells
+        return library, b""
 
 
 def load(folder: Any, ctx: PassContext) -> Artifact:
@@ -106,8 +118,9 @@ def load(folder: Any, ctx: PassContext) -> Artifact:
     text = Path(folder, TEXT).read_text(encoding="utf-8")
     start = time.perf_counter()
     compiled = Path(folder, OBJECT)
-    library = tvm.runtime.load_module(str(compiled if compiled.exists() else Path(folder, TEXT)))
-    return _artifact(library, name, ctx, {"load": time.perf_counter() - start}, text)
+    shared = compiled.read_bytes() if compiled.exists() else b""
+    library = tvm.runtime.load_module(str(compiled if shared else Path(folder, TEXT)))
+    return _artifact(library, name, ctx, {"load": time.perf_counter() - start}, text, shared)
 
 
 def version(ctx: PassContext) -> str:

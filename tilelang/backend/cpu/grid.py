@@ -1,21 +1,24 @@
 """Kernel regions become loops over the cores: the grid, flattened, is spread over the worker threads.
 
-In: a LOOPS program whose kernel regions no longer use thread variables. Out: a program of plain loops: one
-PARALLEL loop for each kernel region (serial where there is a single block), everything inside serial; storage of a
+In: a LOOPS program whose kernel regions no longer use thread variables. Out: a program of plain loops: one PARALLEL loop
+over the workers for each kernel region (serial where there is a single block), everything inside serial; storage of a
 block is ordinary memory aligned for vector instructions.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import reduce
 from typing import Any
 
 from ...ir.context import PassContext
-from ...ir.dialect import GLOBAL
+from ...ir.dialect import GLOBAL, op_name
+from ...ir.dtypes import canonical
 from ...ir.kernel import KernelRegion, map_kernels
 from ...ir.rewrite import Descend, rewrite, substitute, walk
 from ...ir.tvm_api import (
     AllocBuffer,
+    Call,
     DeclBuffer,
     Expr,
     For,
@@ -31,19 +34,23 @@ from ...ir.tvm_api import (
     tirx,
 )
 from .loops import KEEP
+from .workers import TAKE, share_blocks, with_counter
 
+STACK = 1024  # bytes: TVM keeps smaller arrays of constant size on the stack of the thread
 ALIGNMENT = 64  # bytes: one AVX-512 vector, one cache line
 
 
 def spread_grid(func: PrimFunc, ctx: PassContext) -> PrimFunc:
     """The pass (slot "last")."""
     body = map_kernels(func.body, _region_loops)
-    return func.with_body(block_memory(body))
+    calls: list[Call] = []
+    walk(body, {Call: lambda call: calls.append(call) if op_name(call) == "tirx.call_extern" and str(call.args[0].value) == TAKE else None})
+    return func.with_body(block_memory(with_counter(body) if calls else body))
 
 
 def _region_loops(region: KernelRegion) -> Stmt:
-    """One loop over all blocks; x varies fastest."""
-    body = rewrite(region.body, {For: _plain_loop})
+    """One loop over all blocks; x varies fastest. The lines of a kernel that prints come in the order of its blocks."""
+    body = allocate_first(rewrite(region.body, {For: _plain_loop}))
     blocks = [(var, extent) for var, extent in region.blocks if not (isinstance(extent, int) and extent == 1)]
     varying = [var for var, _ in blocks]
     fixed = [var for var, _ in (*region.threads, *region.blocks) if var not in varying]
@@ -51,15 +58,39 @@ def _region_loops(region: KernelRegion) -> Stmt:
     if not blocks:
         # A loop of one iteration: it is the scope of the block's allocations.
         return For(Var("block", "int32"), 0, 1, ForKind.SERIAL, body, span=region.span)
-    if len(blocks) == 1:
-        var, extent = blocks[0]
-        return For(var, 0, _positive(extent, dtype_of(var)), ForKind.PARALLEL, body, span=region.span)
     extents = [extent for _, extent in blocks]
     static = all(isinstance(extent, int) for extent in extents)
-    dtype = "int32" if static and _product(extents) < 1 << 31 else "int64"
-    block = Var("block", dtype)
+    dtype = dtype_of(blocks[0][0]) if len(blocks) == 1 else "int32" if static and _product(extents) < 1 << 31 else "int64"
     total: Any = _product([max(e, 0) for e in extents]) if static else reduce(tirx.Mul, [_positive(e, dtype) for e in extents])
-    return For(block, 0, total, ForKind.PARALLEL, seq([*_block_indices(block, blocks), body]), span=region.span)
+    if _calls_back(body):
+        block = Var("block", dtype)
+        return For(block, 0, total, ForKind.SERIAL, seq([*_block_indices(block, blocks), body]), span=region.span)
+    return share_blocks(total, dtype, lambda block: [*_block_indices(block, blocks), body], region.span)
+
+
+def _calls_back(body: Stmt) -> bool:
+    """Does the kernel call Python?"""
+    calls: list[Call] = []
+    walk(body, {Call: lambda call: calls.append(call) if op_name(call) == "tirx.tvm_call_packed" else None})
+    return bool(calls)
+
+
+def allocate_first(body: Stmt) -> Stmt:
+    """Tiles are allocated where the block begins, wherever they are used.
+
+    TVM takes what is larger than `STACK` from a pool and gives it back where the scope ends, which `break` may leave early.
+    """
+    tiles: dict[Var, Stmt] = {}
+
+    def take(node: Any, descend: Descend) -> Stmt:
+        extents = shape_of(node.buffer)
+        if not all(isinstance(e, int) for e in extents) or _product(extents) * canonical(dtype_of(node.buffer)).bytes < STACK:
+            return node
+        tiles.setdefault(node.buffer, node)
+        return seq([])
+
+    rest = rewrite(body, {AllocBuffer: take})
+    return seq([*tiles.values(), rest])
 
 
 def _block_indices(block: Var, blocks: list[tuple[Var, Any]]) -> list[Stmt]:
@@ -75,7 +106,7 @@ def _block_indices(block: Var, blocks: list[tuple[Var, Any]]) -> list[Stmt]:
     return binds
 
 
-def _product(extents: list[Any]) -> int:
+def _product(extents: Iterable[Any]) -> int:
     return reduce(lambda a, b: a * b, extents, 1)
 
 

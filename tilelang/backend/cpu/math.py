@@ -7,6 +7,7 @@ fits (Lawson iteration on Chebyshev nodes, 40-digit references).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from ...ir.tvm_api import Expr, FloatImm, const, tirx
@@ -25,6 +26,23 @@ SIN = (-0.1666666664, 0.008333329266, -0.0001983929589, 2.717937902e-06)  # (sin
 COS = (0.04166666662, -0.00138888836, 2.47994783e-05, -2.720676322e-07)  # (cos(x) - 1 + x^2/2)/x^4, |x| <= pi/4
 
 LN2 = 0.6931471805599453
+SHIFTS = (0, 4, 29, 54, 79)  # of the ranges of |x| below 2^28, 2^53, 2^78, 2^103, 2^128 in the reduction by pi/2
+
+
+def _two_over_pi() -> list[tuple[float, float, float]]:
+    """2^shift 2/pi modulo 4 for each range in three pieces: 29 binary digits, 29 digits, the next 53."""
+    digits, precision = 0xA2F9836E4E441529FC2757D1F534DDC0DB6295993C439041FE5163ABDEBB, 240  # 2/pi * 2^240
+    table = []
+    for shift in SHIFTS:
+        unit = precision - shift  # binary digits after the point that are left
+        value = digits % (1 << (unit + 2))
+        cuts = [value >> (unit - n) << (unit - n) for n in (27, 56, 109)]
+        first, second, third = (math.ldexp(part, -unit) for part in (cuts[0], cuts[1] - cuts[0], cuts[2] - cuts[1]))
+        table.append((first, second, third))
+    return table
+
+
+TWO_OVER_PI = _two_over_pi()
 ROUND = 12582912.0 + 254.0  # 1.5 * 2^23 + 254: adding it to |x| < 2^22 leaves the nearest integer (plus 254) in the low bits
 
 
@@ -180,20 +198,46 @@ def _with_sign(magnitude: Expr, x: Expr) -> Expr:
 
 
 def _quadrant(x: Expr, use: Callable[[Expr, Expr], Expr]) -> Expr:
-    """`use(r, q)` with x = q pi/2 + r, |r| <= pi/4. Reduced in float64: good for |x| up to 10^15."""
+    """`use(r, q)` with x = q pi/2 + r (q modulo 4), |r| <= pi/4, for every finite x; no branch, so that loops become vector code.
+
+    Written x = s 2^shift with s a whole number below 2^49 (or shift = 0), only 2^shift 2/pi modulo 4 matters. It has three
+    pieces; the products with the first two are exact, and so is what is left of them without their whole part.
+    """
     wide = tirx.Cast("float64", x)
-    magic = 6755399441055744.0  # 1.5 * 2^52
+    magic = const(6755399441055744.0, "float64")  # 1.5 * 2^52: adding it rounds to a whole number, which is in the low bits
 
-    def main(wide: Expr) -> Expr:
-        def with_n(t: Expr) -> Expr:
-            n = t - const(magic, "float64")
-            rest = wide - n * const(1.5707963267948966, "float64") - n * const(6.123233995736766e-17, "float64")
-            quadrant = tirx.Cast("int32", tirx.call_intrin("int64", "tirx.reinterpret", t))
-            return named(tirx.Cast("float32", rest), lambda r: named(quadrant, lambda q: use(r, q), "q"), "r")
+    def by_size(magnitude: Expr, values: Sequence[float]) -> Expr:
+        chosen: Expr = const(values[0], "float64")
+        for shift, value in list(zip(SHIFTS, values, strict=True))[1:]:
+            chosen = tirx.Select(magnitude >= f32(2.0 ** (24 + shift)), const(value, "float64"), chosen)
+        return chosen
 
-        return named(wide * const(0.6366197723675814, "float64") + const(magic, "float64"), with_n, "t")
+    def whole(value: Expr, then: Callable[[Expr, Expr], Expr]) -> Expr:
+        return named(value + magic, lambda t: then(t - magic, tirx.call_intrin("int64", "tirx.reinterpret", t)), "t")
 
-    return named(wide, main, "d")
+    def main(magnitude: Expr) -> Expr:
+        first, second, third = (by_size(magnitude, piece) for piece in zip(*TWO_OVER_PI, strict=True))
+        scaled = wide * by_size(magnitude, [2.0**-shift for shift in SHIFTS])
+
+        def products(s: Expr) -> Expr:
+            return named(s * first, lambda p1: named(s * second, lambda p2: reduced(p1, p2, s * third), "p2"), "p1")
+
+        return named(scaled, products, "s")
+
+    def reduced(p1: Expr, p2: Expr, p3: Expr) -> Expr:
+        def both(n1: Expr, q1: Expr, n2: Expr, q2: Expr) -> Expr:
+            def total(f1: Expr, f2: Expr) -> Expr:
+                return whole(f1 + f2, lambda n3, q3: end(f1 - n3 + f2, q1 + q2 + q3))
+
+            return named(p1 - n1, lambda f1: named(p2 - n2, lambda f2: total(f1, f2), "f2"), "f1")
+
+        def end(turns: Expr, quadrant: Expr) -> Expr:
+            r = tirx.Cast("float32", (turns + p3) * const(math.pi / 2, "float64"))
+            return named(r, lambda r: named(tirx.Cast("int32", quadrant), lambda q: use(r, q), "q"), "r")
+
+        return whole(p1, lambda n1, q1: whole(p2, lambda n2, q2: both(n1, q1, n2, q2)))
+
+    return named(_abs(x), main, "a")
 
 
 def _sin_cos(x: Expr, shift: int) -> Expr:

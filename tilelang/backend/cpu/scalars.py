@@ -2,8 +2,8 @@
 
 In: a LOOPS program. Out: the same without operations that are undefined, missing or wrong below: integer division by
 zero gives 0, shifts of a whole word or more give 0 (or the sign), float-to-integer casts truncate and saturate (NaN is 0),
-floats of 8 bits and less are computed in float32 and rounded after each operation, functions become arithmetic.
-float16 rounds after each operation; bfloat16 keeps float32 inside one expression and rounds where it is stored.
+bfloat16 and floats of 8 bits and less are computed in float32; functions become arithmetic. Every type rounds after each
+operation.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from ...ir.dialect import attr, op_name
 from ...ir.rewrite import Descend, rewrite
 from ...ir.tvm_api import Call, Cast, Expr, FloatImm, IntImm, PrimFunc, const, dtype_of, tirx
 from . import math
+from .bfloat import is_bfloat, narrow_bfloat, widen
 from .expressions import bits_of, cast, f32, float_of, named, reinterpret
 from .names import hoist_names
 from .small_floats import decode, encode, is_small_float
 from .storage import widen_storage
+from .wrapping import may_wrap, wrapping
 
 HALF = ("float16", "bfloat16")
 FLOAT_OPS = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
+WRAPPING = (tirx.Add, tirx.Sub, tirx.Mul)
 COMPARISONS = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 INT_DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
 
@@ -54,8 +57,13 @@ def is_float(dtype: str) -> bool:
 
 
 def _bits(value: Expr) -> Expr:
-    """uint8 pattern of a small float."""
-    return reinterpret(value, "uint8")
+    """The bit pattern of a small float or bfloat16, as an unsigned integer."""
+    return reinterpret(value, "uint16" if is_bfloat(dtype_of(value)) else "uint8")
+
+
+def is_packed(dtype: str) -> bool:
+    """Types whose arithmetic is done in float32 here."""
+    return is_small_float(dtype) or is_bfloat(dtype)
 
 
 # ---------------------------------------------------------------- casts
@@ -64,6 +72,11 @@ def convert(value: Expr, dtype: str) -> Expr:
     source = dtype_of(value)
     if source == dtype:
         return value
+    if is_bfloat(source):
+        return convert(widen(value, _lanes(source)), dtype)
+    if is_bfloat(dtype):
+        lanes = _lanes(dtype)
+        return narrow_bfloat(narrow(value) if lanes == 1 else cast(value, f"float32x{lanes}"), lanes)
     if _lanes(dtype) > 1:
         if any(is_small_float(d.rpartition("x")[0]) for d in (source, dtype)):
             raise TileNotSupportedError(f"cast of the vector type {source} to {dtype} on the CPU", remedy="cast element by element")
@@ -125,29 +138,40 @@ def _cast_rule(node: Any, descend: Descend) -> Expr:
 
 def _float_constant(node: Any, descend: Descend) -> Expr:
     dtype = dtype_of(node)
-    return convert(f32(float(node.value)), dtype) if is_small_float(dtype) else node
+    return convert(f32(float(node.value)), dtype) if is_packed(dtype) else node
 
 
 # ---------------------------------------------------------------- operators
+def _wide(value: Expr) -> Expr:
+    """float32 of the same number of lanes."""
+    lanes = _lanes(dtype_of(value))
+    return convert(value, "float32" if lanes == 1 else f"float32x{lanes}")
+
+
 def _float_operation(node: Any, descend: Descend) -> Expr:
     dtype = dtype_of(node)
     if isinstance(node, tirx.Div) and not is_float(dtype):
         return _division(node, descend)
-    if not is_small_float(dtype):
+    if isinstance(node, WRAPPING) and may_wrap(node, dtype):
+        return wrapping(type(node), descend(node.a), descend(node.b))
+    if not is_packed(dtype):
         return descend.children(node)
-    a, b = convert(descend(node.a), "float32"), convert(descend(node.b), "float32")
-    return convert(type(node)(a, b), dtype)
+    return convert(type(node)(_wide(descend(node.a)), _wide(descend(node.b))), dtype)
 
 
 def _comparison(node: Any, descend: Descend) -> Expr:
-    if not is_small_float(dtype_of(node.a)):
-        return descend.children(node)
-    return type(node)(convert(descend(node.a), "float32"), convert(descend(node.b), "float32"))
+    a, b, make = descend(node.a), descend(node.b), type(node)
+    floating = is_float(dtype_of(node.a))
+    if is_packed(dtype_of(node.a)):
+        a, b = _wide(a), _wide(b)
+    if make is tirx.NE and floating:  # TVM asks LLVM for "ordered and not equal": false for NaN
+        return tirx.Not(tirx.EQ(a, b))
+    return make(a, b)
 
 
 def _select(node: Any, descend: Descend) -> Expr:
     dtype = dtype_of(node)
-    if not is_small_float(dtype):
+    if not is_packed(dtype) or _lanes(dtype) > 1:
         return descend.children(node)
     a, b = _bits(descend(node.true_value)), _bits(descend(node.false_value))
     return reinterpret(tirx.Select(descend(node.condition), a, b), dtype)
@@ -214,9 +238,13 @@ def _call(node: Any, descend: Descend) -> Expr:
     family, _, function = name.rpartition(".")
     if family not in ("tirx", "prim") and name != "tl.math":
         return descend.children(node)
-    if function == "if_then_else" and is_small_float(dtype_of(node)):
+    if function == "likely":  # a hint that LLVM's code generator does not know
+        return descend(node.args[0])
+    if function == "if_then_else" and is_packed(dtype_of(node)):
         a, b = (_bits(descend(v)) for v in node.args[1:])
         return reinterpret(tirx.if_then_else(descend(node.args[0]), a, b), dtype_of(node))
+    if function == "reinterpret" and not hasattr(node.ty, "dtype"):  # an integer as an address
+        return descend.children(node)
     if function == "reinterpret":
         return reinterpret(descend(node.args[0]), dtype_of(node))
     if name == "tl.math":
@@ -243,8 +271,14 @@ def elementwise(function: str, args: list[Expr], dtype: str) -> Expr:
 
 
 def _sigmoid64(args: list[Expr], dtype: str) -> Expr:
-    one = const(1.0, dtype)
-    return one / (one + cast(math.libm("exp", const(0.0, dtype) - args[0]), dtype))
+    """By the exponential of -|x|, which does not overflow."""
+    one, zero = const(1.0, dtype), const(0.0, dtype)
+
+    def main(x: Expr) -> Expr:
+        e = cast(math.libm("exp", zero - tirx.abs(x)), dtype)
+        return named(e, lambda e: tirx.Select(x < zero, e, one) / (one + e), "e")
+
+    return named(args[0], main, "x")
 
 
 EXTRA: dict[str, Callable[[list[Expr], str], Expr]] = {

@@ -11,6 +11,7 @@ from ...errors import TileNotSupportedError
 from ...ir.rewrite import Descend, rewrite, walk
 from ...ir.tvm_api import (
     AllocBuffer,
+    Bind,
     BufferStore,
     Call,
     DeclBuffer,
@@ -45,7 +46,14 @@ def widen_storage(func: PrimFunc) -> PrimFunc:
     for param in func.params:
         see(param)
     walk(func.body, {AllocBuffer: lambda stmt: see(stmt.buffer)})
-    if not table:
+    names: dict[Var, Var] = {}  # names of float values: their bit patterns
+
+    def name(stmt: Bind) -> None:
+        if dtype_of(stmt.var) in STORAGE and dtype_of(stmt.var).startswith("float"):
+            names[stmt.var] = Var(stmt.var.name, "uint8")
+
+    walk(func.body, {Bind: name})
+    if not table and not names:
         return func
     walk(func.body, {DeclBuffer: lambda stmt: _refuse(stmt, table)})
 
@@ -67,7 +75,16 @@ def widen_storage(func: PrimFunc) -> PrimFunc:
     def declare(node: Any, descend: Descend) -> Stmt:
         return AllocBuffer(table.get(node.buffer, node.buffer), None, node.span)
 
-    body = rewrite(func.body, {TensorLoad: read, BufferStore: write, AllocBuffer: declare})
+    def bind(node: Any, descend: Descend) -> Stmt:
+        if node.var not in names:
+            return descend.children(node)
+        return Bind(names[node.var], reinterpret(descend(node.value), "uint8"), node.span)
+
+    def use(node: Var, descend: Descend) -> Expr:
+        return reinterpret(names[node], dtype_of(node)) if node in names else node
+
+    rules = {TensorLoad: read, BufferStore: write, AllocBuffer: declare, Bind: bind, Var: use}
+    body = rewrite(func.body, rules)
     return PrimFunc([table.get(p, p) for p in func.params], body, func.ret_type, func.attrs, func.span)
 
 

@@ -1,0 +1,104 @@
+"""Symbols that occur only inside extents such as `m + 2 * n` get their value from those extents.
+
+In: a program whose parameters may have such shapes. Out: the same in which every symbol is either a whole extent of a
+parameter, which TVM's calling code binds, or computed and checked at the entry.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import TileValueError
+from ...ir.context import PassContext
+from ...ir.rewrite import substitute, walk
+from ...ir.tvm_api import (
+    AssertStmt,
+    Bind,
+    Expr,
+    IntImm,
+    PrimFunc,
+    Stmt,
+    StringImm,
+    Var,
+    const,
+    decl_buffer,
+    dtype_of,
+    is_buffer,
+    linear_coefficients,
+    seq,
+    tirx,
+)  # fmt: skip
+
+
+def solve_symbols(func: PrimFunc, ctx: PassContext) -> PrimFunc:
+    """The pass (slot "last"). Raises TileValueError for a symbol that no extent determines."""
+    bound = {dim for param in func.params for dim in _dims(param) if isinstance(dim, Var)} | set(func.params)
+    if not any(_symbols(dim) - bound for param in func.params for dim in _dims(param)):
+        return func
+    table: dict[Var, Expr] = {}
+    equations: list[tuple[Expr, Var]] = []  # an extent, the variable that holds its actual value
+
+    def actual(dim: Any, name: str) -> Any:
+        if not _symbols(dim) - bound:
+            return dim
+        equations.append((dim, Var(name, dtype_of(dim))))
+        return equations[-1][1]
+
+    for param in func.params:
+        shape, strides = ([actual(d, f"{param.name}_{what}{k}") for k, d in enumerate(dims)] for dims, what in _faces(param))
+        if any(a is not b for a, b in zip([*shape, *strides], _dims(param), strict=True)):
+            table[param] = decl_buffer(shape, dtype_of(param), param.name, param.scope(), strides=strides or None)
+    solutions = _solutions(equations, bound)
+    agree = [_expect(tirx.EQ(dim, value), f"an extent is not {dim}") for dim, value in equations]
+    body = seq([*solutions, *agree, substitute(func.body, table)])
+    return PrimFunc([table.get(p, p) for p in func.params], body, func.ret_type, func.attrs, func.span)
+
+
+def _solutions(equations: list[tuple[Expr, Var]], bound: set[Var]) -> list[Stmt]:
+    """One definition for each symbol, from an extent in which it is the only unknown one."""
+    binds: list[Stmt] = []
+    waiting = list(equations)
+    while waiting:
+        ready = next((e for e in waiting if len(_symbols(e[0]) - bound) < 2), None)
+        if ready is None:
+            unknown = sorted({s.name for dim, _ in waiting for s in _symbols(dim) - bound})
+            raise TileValueError(
+                f"no extent of a parameter determines {', '.join(unknown)}: {', '.join(str(dim) for dim, _ in waiting)}",
+                remedy="make all but one of the symbols an extent of its own",
+            )
+        waiting.remove(ready)
+        dim, value = ready
+        for symbol in _symbols(dim) - bound:
+            parts = linear_coefficients(dim, [symbol])
+            if parts is None or parts[0] == [0]:
+                raise TileValueError(
+                    f"the extent {dim} of a parameter does not determine {symbol.name}", remedy="use a linear form such as 2 * n + m"
+                )
+            (factor,), rest = parts
+            solved = tirx.FloorDiv(value - rest, const(factor, dtype_of(value)))
+            binds.append(Bind(symbol, solved if dtype_of(symbol) == dtype_of(value) else tirx.Cast(dtype_of(symbol), solved)))
+            binds.append(_expect(symbol >= const(0, dtype_of(symbol)), f"{symbol.name} would be negative"))
+            bound.add(symbol)
+    return binds
+
+
+def _expect(condition: Expr, message: str) -> Stmt:
+    return AssertStmt(condition, StringImm("ValueError"), [StringImm(message)])
+
+
+def _faces(param: Var) -> tuple[tuple[list[Any], str], tuple[list[Any], str]]:
+    if not is_buffer(param):
+        return ([], ""), ([], "")
+    return (list(param.ty.shape), "extent"), (list(param.ty.strides), "stride")
+
+
+def _dims(param: Var) -> list[Any]:
+    (shape, _), (strides, _) = _faces(param)
+    return [*shape, *strides]
+
+
+def _symbols(dim: Any) -> set[Var]:
+    found: set[Var] = set()
+    if not isinstance(dim, int | IntImm):
+        walk(dim, {Var: found.add})
+    return found
