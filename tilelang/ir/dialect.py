@@ -33,6 +33,7 @@ ANNOTATION_PIPELINE = "tl.pipeline"  # on the For of T.Pipelined: Map num_stages
 ANNOTATION_ALLOC = "tl.alloc"  # on AllocBuffer: Map of facts (arrive_counts, op, replication, ...)
 FACT_DEMOTED = "demoted"  # in "tl.alloc": a fragment that lives in shared memory, with the reason
 FACT_SCRATCH = "scratch"  # in "tl.alloc": shared memory of the compiler's own; it gets barriers in every configuration
+FACT_REPLICATED = "replicated"  # in "tl.alloc": registers that hold the same values in every thread
 IF_THEN_ELSE, LIKELY = "prim.if_then_else", "prim.likely"  # names of two of TVM's own operators
 THREAD_TAGS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 BLOCK_TAGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z")

@@ -88,16 +88,17 @@ class BarrierPlanner:
     """Barriers of one kernel region.
 
     own: separate conflicting accesses to the same buffer. sharing: for a buffer those others that have bytes in common with
-    it; their accesses always conflict. unresolved: after `solve`, the conflicts that no barrier can separate.
+    it; their accesses always conflict. reads, only: see `Footprints`. unresolved: after `solve`, the conflicts that no barrier
+    can separate.
     """
 
     def __init__(
         self, kernel: KernelRegion, roots: Mapping[Var, Var], own: bool = True, sharing: Mapping[Var, Collection[Var]] | None = None,
-        reads: bool = False,
+        reads: bool = False, only: Collection[Var] | None = None,
     ) -> None:  # fmt: skip
         self.kernel, self.own, self.sharing = kernel, own, sharing or {}
         uniform = ThreadUniformity(kernel, roots)
-        self.prints = Footprints(kernel, uniform, roots, reads)
+        self.prints = Footprints(kernel, uniform, roots, reads, only)
         self.facts = Facts()
         for var, extent in (*kernel.threads, *kernel.blocks):
             self.facts.bind_range(var, 0, extent)

@@ -7,7 +7,7 @@ plus a part enumerated with NumPy over all threads and inner iterations. What ca
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -92,12 +92,17 @@ class _Around:
 
 class Footprints:
     """Makes footprints for one kernel region. relevant: roots of memory that the kernel writes somewhere, and all of
-    shared memory if `reads` is set."""
+    shared memory if `reads` is set; those of `only`, if given."""
 
-    def __init__(self, kernel: KernelRegion, uniform: ThreadUniformity, roots: Mapping[Var, Var], reads: bool = False) -> None:
+    def __init__(
+        self, kernel: KernelRegion, uniform: ThreadUniformity, roots: Mapping[Var, Var], reads: bool = False,
+        only: Collection[Var] | None = None,
+    ) -> None:  # fmt: skip
         self.kernel, self.uniform, self.roots = kernel, uniform, roots
         wanted = (a for a in accesses(kernel.body, roots) if not _is_private(a.root))
         self.relevant = {a.root for a in wanted if a.writes or (reads and is_buffer(a.root) and a.root.scope() in SHARED_SCOPES)}
+        if only is not None:
+            self.relevant &= set(only)
         self.count = 0
         self.values: dict[Var, Expr] = {}
         self.sizes: dict[Var, int] = {}

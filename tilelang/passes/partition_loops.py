@@ -21,6 +21,7 @@ from ..ir.dialect import (
     ATTR_COLLECTIVE,
     ATTR_WS,
     FACT_DEMOTED,
+    FACT_REPLICATED,
     FACT_SCRATCH,
     FRAGMENT,
     LOCAL,
@@ -123,8 +124,9 @@ class _Partition:
         """The registers of a fragment in its place, unless they are allocated already."""
         if node.buffer not in self.homes:
             return node
-        registers = self.homes[node.buffer].registers
-        return seq([]) if registers in self.allocated else AllocBuffer(registers, None, node.span)
+        home = self.homes[node.buffer]
+        facts = {ANNOTATION_ALLOC: {FACT_REPLICATED: True}} if home.map.same_for_all else None
+        return seq([]) if home.registers in self.allocated else AllocBuffer(home.registers, facts, node.span)
 
     def declare(self, node: AllocBuffer) -> None:
         self.allocated.add(node.buffer)

@@ -21,8 +21,10 @@ from typing import Any
 from ..ir.access import Access, accesses, allocations, view_roots
 from ..ir.context import PassContext
 from ..ir.dialect import (
+    ANNOTATION_ALLOC,
     ANNOTATION_PIPELINE,
     ATTR_WS,
+    FACT_SCRATCH,
     SHARED_SCOPES,
     attr,
     make_call,
@@ -330,12 +332,11 @@ def _with_version(stmt: Stmt, table: Mapping[Var, Var], version: Expr) -> Stmt:
     return rewrite(stmt, {TensorLoad: on_load, BufferStore: on_store, TensorRegion: on_region})
 
 
-def _without_layout(annotations: Any) -> dict[str, Any] | None:
-    """A layout of the tile is none of its versions."""
-    facts = dict(annotations or {})
-    if "tl.alloc" in facts:
-        facts["tl.alloc"] = {k: v for k, v in dict(facts["tl.alloc"]).items() if k != "layout"}
-    return facts or None
+def _without_layout(annotations: Any) -> dict[str, Any]:
+    """A layout of the tile is none of its versions. The user's own barriers know nothing of them: they count as scratch."""
+    found = dict(annotations or {})
+    facts = {k: v for k, v in dict(found.get(ANNOTATION_ALLOC, {})).items() if k != "layout"}
+    return {**found, ANNOTATION_ALLOC: {**facts, FACT_SCRATCH: True}}
 
 
 # ---------------------------------------------------------------- small questions

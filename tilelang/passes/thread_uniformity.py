@@ -7,11 +7,13 @@ and around barriers) is taken as such.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from ..ir.dialect import ATTR_COLLECTIVE, op_name
+from ..ir.dialect import ANNOTATION_ALLOC, ATTR_COLLECTIVE, FACT_REPLICATED, op_name
+from ..ir.kernel import KernelRegion
 from ..ir.rewrite import walk
-from ..ir.tvm_api import AttrStmt, Call, Stmt, Var
+from ..ir.tvm_api import AllocBuffer, AttrStmt, Call, Stmt, Var
 from .uniformity import BLOCK_VOTE, Uniformity
 
 BLOCK_BARRIERS = ("tl.sync_threads", "tirx.tvm_storage_sync", "tl.sync_grid", BLOCK_VOTE)
@@ -19,6 +21,15 @@ BLOCK_BARRIERS = ("tl.sync_threads", "tirx.tvm_storage_sync", "tl.sync_grid", BL
 
 class ThreadUniformity(Uniformity):
     """Answers: `diverges(stmt)`, `is_varying(var)`."""
+
+    def __init__(self, kernel: KernelRegion, roots: Mapping[Var, Var]) -> None:
+        self.replicated: set[Var] = set()  # registers with the same values in all threads, however they were computed
+        walk(kernel.body, {AllocBuffer: self._note_replicated})
+        super().__init__(kernel, roots)
+
+    def _note_replicated(self, stmt: AllocBuffer) -> None:
+        if FACT_REPLICATED in ((stmt.annotations or {}).get(ANNOTATION_ALLOC) or {}):
+            self.replicated.add(stmt.buffer)
 
     def diverges(self, stmt: Stmt) -> bool:
         """Do threads part at this loop or branch? Never where tile operators or barriers are inside."""
@@ -34,6 +45,7 @@ class ThreadUniformity(Uniformity):
             self._visit(stmt.body, diverged, loop)
         else:
             super()._visit(stmt, diverged, loop)
+            self.varying -= self.replicated
 
     def _note_inner(self, node: Any) -> None:
         """No memory belongs to an iteration: each thread has its own."""
