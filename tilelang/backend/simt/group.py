@@ -325,6 +325,8 @@ class Group:
         where = np.array(np.broadcast_to(where, np.broadcast_shapes(where.shape, origin.shape, (self.n,))))
         values = source.load(self, np.array(np.broadcast_to(origin, where.shape)), mask, site)
         at, piece, order = target.place(self, where, mask, site)
+        if int(at[1].max(initial=0)) >= target.size:
+            target.outside(self, where, mask, site)
         target.shadow.begin_async(piece, order, site, target.owner, lambda: np.zeros(np.shape(order.lane), bool))
         column = np.broadcast_to(self.column, where.shape)
         if order.columns is not None:

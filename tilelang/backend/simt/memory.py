@@ -131,7 +131,7 @@ class Registers(Memory):
         if not self.all_full:
             self._check(group, index, mask, site)
         try:
-            if index.shape[-1] == 1:
+            if index.shape[-1] == 1 and (mask is None or mask is False or mask.ndim == 1):
                 return self.rows[index_view(index[..., 0])]
             if mask is not None:
                 index = np.where(mask, index, 0).astype(np.int64) if mask is not False else np.zeros(group.n, np.int64)
