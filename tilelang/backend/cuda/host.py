@@ -182,7 +182,7 @@ class HostText:
         if not addresses:
             self.line("careful = False")
             return
-        tests = [f"({' | '.join(addresses)}) & 15"]
+        tests = [f"({' | '.join(addresses)}) & 15 != 0"]
         if len(addresses) == 2:
             tests.append(f"{addresses[0]} == {addresses[1]}")
         elif len(addresses) > 2:
@@ -225,7 +225,7 @@ class HostText:
             self.cells.add(buffer)
             self.line(f"{name} = [0]")
             return
-        count = " * ".join(str(e) if isinstance(e, int) else f"({self.expr(e)})" for e in shape_of(buffer)) or "1"
+        count = " * ".join(str(e) if isinstance(e, int) else self.expr(e) for e in shape_of(buffer)) or "1"
         self.pointers[buffer] = self.names.fresh(f"p_{name}")
         self.line(f"{name} = workspace({count} * {bytes_of(dtype_of(buffer))}, device, stream)")
         self.line(f"{self.pointers[buffer]} = {name}.data_ptr()")
