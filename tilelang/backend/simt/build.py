@@ -182,7 +182,9 @@ class _Program(Statements):
                 continue
             elements = int(np.prod(static_shape(buffer), dtype=np.int64)) * info(dtype_of(buffer)).lanes
             offset = int(facts["offset"]) if "offset" in facts else end
-            name = buffer.name if buffer.name not in taken else self.scope.fresh(buffer.name)
+            name = buffer.name
+            while name in taken:
+                name = self.scope.fresh(buffer.name)
             taken.add(name)
             self.shared[buffer] = name
             kind = np.dtype(numpy_type(info(dtype_of(buffer)).base))
