@@ -9,6 +9,7 @@ output combines the partial results in order.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 from ...ir.context import FragmentPlan
@@ -41,7 +42,7 @@ from ...tileop.base import LowerContext, Lowering
 from ...tileop.loops import extents_of, indices, may_overlap, mins_of, nest, serial, wide_dims
 from ...tileop.reduce import Combine, combine_for
 from .instr import WARP
-from .reduce_plan import ReducePlan, plan_reduction
+from .reduce_plan import ReducePlan, Scratch, plan_reduction, plan_scratch
 from .warps import Warps, bind_warps, loop, threads_of
 
 MOST_REGISTERS = 256  # of one thread, for a tile that is read from shared memory
@@ -78,7 +79,22 @@ def _source(call: Call, ctx: LowerContext) -> tuple[FragmentPlan, bool] | str:
     return FragmentPlan(layout, registers, ctx.groups), True
 
 
-def _plan(call: Call, ctx: LowerContext) -> tuple[FragmentPlan, bool, RegisterMap, ReducePlan] | str:
+@dataclass(frozen=True, eq=False)
+class _Way:
+    """How one call is done. source: where its elements are (copied: after a copy into a fragment), held: by formulas. Results go to
+    output registers (their plan, what they hold, the slot of each) or through `scratch`."""
+
+    source: FragmentPlan
+    copied: bool
+    held: RegisterMap
+    reduction: ReducePlan
+    output: FragmentPlan | None = None
+    output_held: RegisterMap | None = None
+    slots: tuple[int, ...] = ()
+    scratch: Scratch | None = None
+
+
+def _way(call: Call, ctx: LowerContext) -> _Way | str:
     if ctx.per_thread or ctx.kernel is None:
         return "an operand belongs to one thread"
     if may_overlap(call.args[0], call.args[1], ctx):
@@ -86,48 +102,58 @@ def _plan(call: Call, ctx: LowerContext) -> tuple[FragmentPlan, bool, RegisterMa
     found = _source(call, ctx)
     if isinstance(found, str):
         return found
-    plan, copied = found
+    source, copied = found
     threads = threads_of(ctx).count
-    registers = register_map(plan.layout, threads)
-    if registers is None:
+    held = register_map(source.layout, threads)
+    if held is None:
         return "the layout of the tile has no formula"
     lanes = WARP if threads % WARP == 0 else 1
-    reduction = plan_reduction(registers, int(attr(call, "dim")), lanes, _combine(call).kind not in ("sum", "abssum", "bitxor"))
+    reduction = plan_reduction(held, int(attr(call, "dim")), lanes, _combine(call).kind not in ("sum", "abssum", "bitxor"))
     if reduction is None:
+        return "a thread holds an element of the tile twice"
+    out = call.args[1]
+    output = ctx.passes.fragments.get(out.source)
+    if reduction.complete and output is not None and _is_whole(out) and output.groups == ctx.groups:
+        wanted = register_map(output.layout, threads)
+        slots = None if wanted is None else reduction.slots_for(wanted.held)
+        if slots is not None:
+            return _Way(source, copied, held, reduction, output, wanted, tuple(slots))
+    scratch = plan_scratch(reduction)
+    if scratch is None:
         return "the layout of the tile has no regular division of the reduced dimension"
-    return plan, copied, registers, reduction
+    return _Way(source, copied, held, reduction, scratch=scratch)
 
 
 def accepts(call: Call, ctx: LowerContext) -> str | None:
     """None where the threads can combine what they hold."""
-    found = _plan(call, ctx)
+    found = _way(call, ctx)
     return found if isinstance(found, str) else None
 
 
 def lower(call: Call, ctx: LowerContext) -> Stmt:
     """The reduction over registers, lanes and warps."""
-    found = _plan(call, ctx)
-    assert not isinstance(found, str)
-    return _Emitter(call, ctx, *found).run()
+    found = _way(call, ctx)
+    assert isinstance(found, _Way)
+    return _Emitter(call, ctx, found).run()
 
 
 class _Emitter:
     """Builds the statements of one reduction."""
 
-    def __init__(self, call: Call, ctx: LowerContext, plan: FragmentPlan, copied: bool, held: RegisterMap, reduction: ReducePlan) -> None:
+    def __init__(self, call: Call, ctx: LowerContext, way: _Way) -> None:
         self.src, self.out = call.args
         self.dim, self.clear = int(attr(call, "dim")), bool(attr(call, "clear"))
-        self.ctx, self.plan, self.copied, self.held, self.reduction = ctx, plan, copied, held, reduction
+        self.ctx, self.way = ctx, way
+        self.plan, self.held, self.reduction = way.source, way.held, way.reduction
         self.combine = _combine(call)
         self.warps: Warps = bind_warps(ctx)
-        self.total = decl_buffer((reduction.slots,), self.combine.dtype, "partial", LOCAL, alignment=16, span=ctx.span)
+        self.total = decl_buffer((self.reduction.slots,), self.combine.dtype, "partial", LOCAL, alignment=16, span=ctx.span)
         self.span = ctx.span
 
     def run(self) -> Stmt:
-        before = [self.copy_in()] if self.copied else []
+        before = [self.copy_in()] if self.way.copied else []
         stmts = [*before, *self.warps.declare, AllocBuffer(self.total, None, self.span), self.partial(), *self.exchange()]
-        direct = self.into_registers() if self.reduction.complete else None
-        return seq([*stmts, *(direct if direct is not None else self.through_shared())])
+        return seq([*stmts, *(self.through_shared() if self.way.output is None else self.into_registers())])
 
     def copy_in(self) -> Stmt:
         """The source as a fragment of its own."""
@@ -190,15 +216,10 @@ class _Emitter:
             total = self.combine.step(total, convert(old, self.combine.dtype))
         return convert(total, dtype_of(self.out))
 
-    def into_registers(self) -> list[Stmt] | None:
-        """Results for the registers of the output, if every thread that holds an element of it has computed that element."""
-        plan = self.ctx.passes.fragments.get(self.out.source)
-        if plan is None or not _is_whole(self.out) or plan.groups != self.ctx.groups:
-            return None
-        held = register_map(plan.layout, self.warps.threads.count)
-        slots = None if held is None else self.reduction.slots_for(held.held)
-        if held is None or slots is None:
-            return None
+    def into_registers(self) -> list[Stmt]:
+        """Results for the registers of the output: every thread that holds an element of it has computed that element."""
+        plan, held, slots = self.way.output, self.way.output_held, self.way.slots
+        assert plan is not None and held is not None
         partly = not (held.held >= 0).all()
 
         def one(register: Any, slot: Any) -> Stmt:
@@ -206,13 +227,14 @@ class _Emitter:
             stmt = store(plan.registers, value, [register], self.span)
             return IfThenElse(_all(held.holds(self.warps.thread, register)), stmt, None, self.span) if partly else stmt
 
-        if slots == list(range(len(slots))):
+        if slots == tuple(range(len(slots))):
             return [loop(len(slots), lambda r: [one(r, r)], "r", self.span)]
         return [one(const(r, "int32"), const(s, "int32")) for r, s in enumerate(slots)]
 
     def through_shared(self) -> list[Stmt]:
         """Partial results to shared memory, combined in order by a loop over the output."""
-        plan, ctx = self.reduction, self.ctx
+        plan, ctx = self.way.scratch, self.ctx
+        assert plan is not None
         positions, ranks = plan.positions, plan.ranks
         scratch = decl_buffer((positions, ranks), self.combine.dtype, "partials", SHARED_DYN, alignment=16, span=self.span)
         ctx.temporaries.append(scratch)
@@ -242,7 +264,7 @@ class _Emitter:
             return [AllocBuffer(result, None, self.span), first, *more, final]
 
         assert math.prod(extents) == positions
-        return [loop(plan.slots, put, "s", self.span), nest(extents, take, ctx, scalar=True)]
+        return [loop(self.reduction.slots, put, "s", self.span), nest(extents, take, ctx, scalar=True)]
 
 
 def _expr(value: Any) -> Expr:

@@ -16,25 +16,41 @@ from ...passes.register_maps import Formula, RegisterMap, Test, fit, tests_for
 
 
 @dataclass(frozen=True, eq=False)
-class ReducePlan:
-    """registers: for each slot of a thread, the registers whose elements contribute to the same result. register_formula: of (slot,
-    number in the slot), if there is one. lane_bits: masks to exchange over. place: (threads, slots) the result that a slot
-    belongs to, -1 for none. complete: after the exchange every slot is a whole result.
+class Division:
+    """held elements as (result, place along the reduced dimension), arrays (threads, registers), -1 for none."""
 
-    For the way through shared memory: positions results with ranks partial results each, at (position, rank) of thread
-    and slot, stored by the threads that pass the tests `writers` and, if `bounded`, whose position is below `positions`."""
+    result: np.ndarray
+    along: np.ndarray
+    positions: int
+    depth: int
 
-    registers: tuple[tuple[int, ...], ...]
-    register_formula: Formula | None
-    lane_bits: tuple[int, ...]
-    place: np.ndarray
-    complete: bool
+
+@dataclass(frozen=True, eq=False)
+class Scratch:
+    """Partial results in shared memory: `positions` results with `ranks` partial results each, at (position, rank) of thread and
+    slot, stored by the threads that pass the tests `writers` and, if `bounded`, whose position is below `positions`."""
+
     positions: int
     ranks: int
     position: Formula
     rank: Formula
     writers: tuple[Test, ...]
     bounded: bool
+
+
+@dataclass(frozen=True, eq=False)
+class ReducePlan:
+    """registers: for each slot of a thread, the registers whose elements contribute to the same result. register_formula: of (slot,
+    number in the slot), if there is one. lane_bits: masks to exchange over. place: (threads, slots) the result that a slot
+    belongs to, -1 for none. complete: after the exchange every slot is a whole result."""
+
+    registers: tuple[tuple[int, ...], ...]
+    register_formula: Formula | None
+    lane_bits: tuple[int, ...]
+    place: np.ndarray
+    complete: bool
+    idempotent: bool
+    division: Division
 
     @property
     def slots(self) -> int:
@@ -53,16 +69,6 @@ class ReducePlan:
         return found
 
 
-@dataclass(frozen=True, eq=False)
-class _Division:
-    """held elements as (result, place along the reduced dimension), arrays (threads, registers), -1 for none."""
-
-    result: np.ndarray
-    along: np.ndarray
-    positions: int
-    depth: int
-
-
 def plan_reduction(source: RegisterMap, dim: int, lanes: int, idempotent: bool) -> ReducePlan | None:
     """The plan for reducing dimension `dim`; None if the layout is not regular enough. lanes: how many lanes may exchange.
     idempotent: may an element count twice?"""
@@ -74,17 +80,14 @@ def plan_reduction(source: RegisterMap, dim: int, lanes: int, idempotent: bool) 
     bits = _lane_bits(division, slots, place, lanes)
     groups = np.arange(len(place)) & ~sum(bits)
     complete = _covers(division, slots, place, groups, idempotent)
-    scratch = _scratch(division, slots, place, groups, idempotent)
-    if scratch is None:
-        return None
     formula = None
     if len({len(s) for s in slots}) == 1:
         table = np.array(slots)
         formula = fit(table, np.ones_like(table, dtype=bool))
-    return ReducePlan(tuple(map(tuple, slots)), formula, tuple(bits), place, complete, division.positions, *scratch)
+    return ReducePlan(tuple(map(tuple, slots)), formula, tuple(bits), place, complete, idempotent, division)
 
 
-def _divide(source: RegisterMap, dim: int) -> _Division:
+def _divide(source: RegisterMap, dim: int) -> Division:
     shape, held = source.layout.shape, source.held
     coords = unravel(np.maximum(held, 0), shape)
     rest = [e for k, e in enumerate(shape) if k != dim]
@@ -93,7 +96,7 @@ def _divide(source: RegisterMap, dim: int) -> _Division:
         if k != dim:
             flat = flat * extent + coords[k]
     nothing = held < 0
-    return _Division(np.where(nothing, -1, flat), np.where(nothing, -1, coords[dim]), int(np.prod(rest, dtype=np.int64)), shape[dim])
+    return Division(np.where(nothing, -1, flat), np.where(nothing, -1, coords[dim]), int(np.prod(rest, dtype=np.int64)), shape[dim])
 
 
 def _slots(result: np.ndarray) -> list[list[int]]:
@@ -118,7 +121,7 @@ def _places(result: np.ndarray, slots: list[list[int]]) -> np.ndarray:
     return np.stack([result[:, registers].max(axis=1) for registers in slots], axis=1)
 
 
-def _repeats(division: _Division, slots: list[list[int]]) -> bool:
+def _repeats(division: Division, slots: list[list[int]]) -> bool:
     """Does a thread hold an element twice?"""
     code = division.result * division.depth + division.along
     for registers in slots:
@@ -128,7 +131,7 @@ def _repeats(division: _Division, slots: list[list[int]]) -> bool:
     return False
 
 
-def _lane_bits(division: _Division, slots: list[list[int]], place: np.ndarray, lanes: int) -> list[int]:
+def _lane_bits(division: Division, slots: list[list[int]], place: np.ndarray, lanes: int) -> list[int]:
     """Bits of the lane number whose flip leads to a thread with other elements of the same results."""
     found: list[int] = []
     threads = np.arange(len(place))
@@ -144,7 +147,7 @@ def _lane_bits(division: _Division, slots: list[list[int]], place: np.ndarray, l
     return found
 
 
-def _covers(division: _Division, slots: list[list[int]], place: np.ndarray, groups: np.ndarray, idempotent: bool) -> bool:
+def _covers(division: Division, slots: list[list[int]], place: np.ndarray, groups: np.ndarray, idempotent: bool) -> bool:
     """Do the threads of each group hold all elements of the results of their slots (each once, unless idempotent)?"""
     for k, registers in enumerate(slots):
         counts = np.zeros((len(place), division.depth), np.int64)
@@ -163,41 +166,47 @@ def _covers(division: _Division, slots: list[list[int]], place: np.ndarray, grou
     return True
 
 
-def _scratch(
-    division: _Division, slots: list[list[int]], place: np.ndarray, groups: np.ndarray, idempotent: bool
-) -> tuple[int, Formula, Formula, tuple[Test, ...], bool] | None:
-    """(ranks, position, rank, writers, bounded): partial results in shared memory, one for each group and slot."""
-    group_place = np.full((len(place), place.shape[1]), -1)
+def plan_scratch(plan: ReducePlan) -> Scratch | None:
+    """One partial result for each group and slot; None if no formulas say which thread stores what where."""
+    division, place = plan.division, plan.place
+    groups = np.arange(len(place)) & ~sum(plan.lane_bits)
+    group_place = np.full(place.shape, -1)
     np.maximum.at(group_place, groups, place)
     if (np.where(place >= 0, group_place[groups], -1) != place).any():
         return None
-    leader = np.arange(len(place)) == groups
-    counts = np.zeros((division.positions, division.depth), np.int64)
-    chosen = np.zeros(len(place), bool)  # groups that store: those that hold something that no earlier one holds
-    for thread in np.flatnonzero(leader & (group_place >= 0).any(axis=1)):
-        members = np.flatnonzero(groups == thread)
-        cells = [(division.result[m, r], division.along[m, r]) for m in members for r in range(division.result.shape[1])]
-        rows, columns = (np.array(x) for x in zip(*[c for c in cells if c[0] >= 0], strict=True))
-        if (counts[rows, columns] > 0).all():
-            continue  # a copy of what others have stored
-        np.add.at(counts, (rows, columns), 1)
-        chosen[thread] = True
-    if not (counts >= 1).all() or (not idempotent and not (counts == 1).all()):
+    chosen = _storing(division, group_place, groups, plan.idempotent)
+    if chosen is None:
         return None
     stored = chosen[:, None] & (group_place >= 0)
     rank, ranks = _ranks(group_place, stored, division.positions)
     if rank is None:
         return None
-    position, number = fit(group_place, stored), fit(rank, stored)
-    writers = tests_for(stored.any(axis=1)) if not stored.any(axis=1).all() else ()
+    active = (place >= 0) & chosen[groups][:, None]  # formulas of whole groups: a group's first thread alone has no neighbours
+    position, number, writers = fit(place, active), fit(rank[groups], active), tests_for(chosen)
     if position is None or number is None or writers is None:
         return None
-    threads, columns = np.indices(stored.shape)
-    inside = np.broadcast_to(position(threads, columns) < division.positions, stored.shape) & stored.any(axis=1)[:, None]
+    inside = np.broadcast_to(position(*np.indices(stored.shape)) < division.positions, stored.shape) & chosen[:, None]
     if not np.array_equal(inside, stored):
         return None
-    bounded = bool((np.broadcast_to(position(threads, columns) >= division.positions, stored.shape) & stored.any(axis=1)[:, None]).any())
-    return ranks, position, number, writers, bounded
+    bounded = not np.array_equal(stored, np.broadcast_to(chosen[:, None], stored.shape))
+    return Scratch(division.positions, ranks, position, number, writers, bounded)
+
+
+def _storing(division: Division, group_place: np.ndarray, groups: np.ndarray, idempotent: bool) -> np.ndarray | None:
+    """The first threads of the groups that store: those that hold something that no earlier group holds. None if an element
+    would be left out or, unless idempotent, counted twice."""
+    counts = np.zeros((division.positions, division.depth), np.int64)
+    chosen = np.zeros(len(groups), bool)
+    for thread in np.unique(groups):
+        members = groups == thread
+        rows, columns = division.result[members].reshape(-1), division.along[members].reshape(-1)
+        rows, columns = rows[rows >= 0], columns[rows >= 0]
+        if not len(rows) or (counts[rows, columns] > 0).all():
+            continue  # nothing, or a copy of what others have stored
+        np.add.at(counts, (rows, columns), 1)
+        chosen[thread] = True
+    complete = (counts >= 1).all() if idempotent else (counts == 1).all()
+    return chosen if complete else None
 
 
 def _ranks(group_place: np.ndarray, stored: np.ndarray, positions: int) -> tuple[np.ndarray | None, int]:
