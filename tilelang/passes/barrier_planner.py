@@ -87,16 +87,16 @@ class _Loop:
 class BarrierPlanner:
     """Barriers of one kernel region.
 
-    own: separate conflicting accesses to the same buffer. sharing: for a buffer those others that have bytes in common with
-    it; their accesses always conflict. reads, only: see `Footprints`. unresolved: after `solve`, the conflicts that no barrier
-    can separate.
+    own: separate conflicting accesses to the same buffer. reads, only: see `Footprints`. unresolved: after `solve`, the
+    conflicts that no barrier can separate.
     """
 
     def __init__(
-        self, kernel: KernelRegion, roots: Mapping[Var, Var], own: bool = True, sharing: Mapping[Var, Collection[Var]] | None = None,
-        reads: bool = False, only: Collection[Var] | None = None,
+        self, kernel: KernelRegion, roots: Mapping[Var, Var], own: bool = True, reads: bool = False,
+        only: Collection[Var] | None = None,
     ) -> None:  # fmt: skip
-        self.kernel, self.own, self.sharing = kernel, own, sharing or {}
+        self.kernel, self.own = kernel, own
+        self.sharing: Mapping[Var, Collection[Var]] = {}
         uniform = ThreadUniformity(kernel, roots)
         self.prints = Footprints(kernel, uniform, roots, reads, only)
         self.facts = Facts()
@@ -115,8 +115,13 @@ class BarrierPlanner:
         self._path: list[Node] = []
         self._loops: list[_Loop] = []
 
-    def solve(self) -> None:
-        """Find the barriers, then take out those that others have made unnecessary."""
+    def solve(self, sharing: Mapping[Var, Collection[Var]] | None = None) -> None:
+        """Find the barriers, then take out those that others have made unnecessary. sharing: for a buffer those others that
+        have bytes in common with it; their accesses always conflict."""
+        self.sharing = sharing or {}
+        self.before.clear()
+        self.after.clear()
+        self._fixed.clear()
         while True:
             size = len(self.before) + len(self.after)
             self._execute_all()

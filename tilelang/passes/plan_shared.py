@@ -69,12 +69,15 @@ class _Planner:
         if not self.requests:
             self.ctx.memory.append(MemoryPlan(self.index, 0, self.limit, ()))
             return self.kernel
-        lives = life_ranges(BarrierPlanner(self.kernel, self.roots, reads=True).tree)
+        planner = BarrierPlanner(self.kernel, self.roots, own=False, reads=True)
+        lives = life_ranges(planner.tree)
         apart = self._apart(lives)
         while True:
             offsets = self._pack(apart, lives)
-            planner = BarrierPlanner(self.kernel, self.roots, own=False, sharing=self._sharing(offsets), reads=True)
-            planner.solve()
+            sharing = self._sharing(offsets)
+            if not sharing:
+                break
+            planner.solve(sharing)
             if not planner.unresolved:
                 break
             for first, second in planner.unresolved.values():  # no barrier can stand between these two
@@ -82,9 +85,8 @@ class _Planner:
                 apart[i].add(j)
                 apart[j].add(i)
         self._check_budget(offsets, lives)
-        sharing = self._sharing(offsets)
         self.ctx.memory.append(self._plan(offsets, lives, sharing))
-        kernel = self._annotated(planner.result(), offsets)
+        kernel = self._annotated(planner.result() if sharing else self.kernel, offsets)
         check_plan(kernel, self.roots)
         return kernel
 
