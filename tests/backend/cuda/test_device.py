@@ -83,7 +83,7 @@ def test_refusals_name_the_parameter():
     kernel = compiled(add_one())
     good = torch.zeros(1000, device="cuda")
     for wrong in (torch.zeros(1000), torch.zeros(999, device="cuda"), good[::2], good.double()):
-        with pytest.raises((TileValueError, TypeError), match="^A"):
+        with pytest.raises((TileValueError, TypeError), match=r"^A"):
             kernel(wrong, good)
     kernel(good, good)
 
@@ -153,7 +153,7 @@ def test_atomics_of_every_width():
             assert [float(v) for v in a.tolist()] == [0.0, float(expected)], (dtype, kind)
 
 
-def test_print_and_assert():
+def test_print_and_assert(tmp_path):
     code = """
 import torch, tilelang, tilelang.language as T
 @T.prim_func
@@ -169,7 +169,9 @@ try:
 except Exception as error:
     print("failed:", type(error).__name__)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    script = tmp_path / "prints.py"
+    script.write_text(code)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
     assert "msg='value' block=(0, 0, 0) thread=(7, 0, 0) dtype=int32 value=7" in done.stdout, done.stdout + done.stderr
     assert "too large" in done.stdout and "failed:" in done.stdout
 

@@ -30,7 +30,11 @@ template <class To, class From> static To as(From x) { To y; __builtin_memcpy(&y
 #define __longlong_as_double(x) as<double>((long long)(x))
 #define __double_as_longlong as<long long>
 static float __double2float_rn(double x) { return (float)x; }
-static double __ll2double_rz(long long x) { long double v = x; double d = (double)v; return (d < 0 ? -(long double)d : d) > (v < 0 ? -v : v) ? nextafter(d, 0) : d; }
+static double __ll2double_rz(long long x) {
+  long double v = x;
+  double d = (double)v;
+  return (d < 0 ? -(long double)d : d) > (v < 0 ? -v : v) ? nextafter(d, 0) : d;
+}
 static double __ull2double_rz(unsigned long long x) { long double v = x; double d = (double)v; return d > v ? nextafter(d, 0) : d; }
 static long long __double2ll_rz(double x) { return x >= 9223372036854775808.0 ? 0x7fffffffffffffffll : (long long)x; }
 static unsigned long long __double2ull_rz(double x) { return x >= 18446744073709551616.0 ? ~0ull : x < 0 ? 0 : (unsigned long long)x; }
@@ -56,17 +60,20 @@ def library(tmp_path_factory):
     for name in FLOATS:
         if is_small_float(name):
             functions.append(
-                f"void encode_{name}(const double* x, unsigned char* y, int n) {{ for (int k = 0; k < n; ++k) y[k] = {name}_t(x[k]).bits; }}\n"
+                f"void encode_{name}(const double* x, unsigned char* y, int n)"
+                f" {{ for (int k = 0; k < n; ++k) y[k] = {name}_t(x[k]).bits; }}\n"
                 f"void decode_{name}(const unsigned char* x, float* y, int n)"
                 f" {{ for (int k = 0; k < n; ++k) y[k] = (float){name}_t::from_bits(x[k]); }}"
             )
     for kind, c in (("int8", "int8_t"), ("int32", "int32_t"), ("int64", "int64_t"), ("uint32", "uint32_t")):
         for op in ("floor_div", "floor_mod", "trunc_div", "trunc_mod", "shift_left", "shift_right", "wrapping_mul"):
             functions.append(
-                f"void {op}_{kind}(const {c}* a, const {c}* b, {c}* y, int n) {{ for (int k = 0; k < n; ++k) y[k] = tl::{op}<{c}>(a[k], b[k]); }}"
+                f"void {op}_{kind}(const {c}* a, const {c}* b, {c}* y, int n)"
+                f" {{ for (int k = 0; k < n; ++k) y[k] = tl::{op}<{c}>(a[k], b[k]); }}"
             )
     for kind in ("int32", "uint32", "int64", "uint64"):
-        functions.append(f"void to_{kind}(const double* x, {kind}_t* y, int n) {{ for (int k = 0; k < n; ++k) y[k] = tl::to_{kind}(x[k]); }}")
+        loop = f"for (int k = 0; k < n; ++k) y[k] = tl::to_{kind}(x[k]);"
+        functions.append(f"void to_{kind}(const double* x, {kind}_t* y, int n) {{ {loop} }}")
     source = root / "all.cpp"
     source.write_text(SHIM + "#include <tilelang/math.cuh>\nextern \"C\" {\n" + "\n".join(functions) + "\n}\n")
     target = root / "all.so"

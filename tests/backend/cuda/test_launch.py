@@ -97,7 +97,8 @@ def test_misaligned_and_overlapping_tensors_get_the_careful_kernels(recorder):
 
 
 def test_scalars_are_packed_by_type(recorder):
-    launcher_of(scalars())._general(tensor("int32", 5, 16), tensor("bfloat16", 5, address=8192), tensor("float8_e4m3fn", 5, address=65536), 0.5, 7)
+    arrays = tensor("int32", 5, 16), tensor("bfloat16", 5, address=8192), tensor("float8_e4m3fn", 5, address=65536)
+    launcher_of(scalars())._general(*arrays, 0.5, 7)
     (one,) = recorder.launches
     assert one.grid == (5, 1, 1)
     assert one.values[3][:4] == struct.pack("<f", 0.5) and one.values[4][:4] == struct.pack("<i", 7)
@@ -143,7 +144,7 @@ def test_cpu_tensors_are_refused_by_name_and_device():
     a = np.zeros((16, 1024), np.float16)
     with pytest.raises(TileValueError, match="A: expected a tensor on device cuda, got one on cpu"):
         kernel(a, a)
-    with pytest.raises(TileTypeError, match="A: .*got None"):
+    with pytest.raises(TileTypeError, match=r"A: .*got None"):
         kernel(None, a)
 
 
