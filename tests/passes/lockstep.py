@@ -9,7 +9,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from tilelang.ir.dialect import attr, op_name
+from tilelang.ir.dialect import ATTR_WS, attr, op_name
 from tilelang.ir.kernel import match_kernel
 from tilelang.ir.tvm_api import (
     AllocBuffer,
@@ -91,7 +91,14 @@ class _Block:
             self.stmt(child, mask)
 
     def do_AttrStmt(self, node, mask):
+        if node.attr_key == ATTR_WS:
+            mask = mask & np.isin(np.arange(self.count) // 128, [int(g) for g in node.node])
         self.stmt(node.body, mask)
+
+    def do_DeclBuffer(self, node, mask):
+        (source,) = [a for a in node.data.args if a in self.memory]
+        shape = tuple(int(e) for e in node.buffer.ty.shape)
+        self.memory[node.buffer] = self.memory[source].view(numpy_type(dtype_of(node.buffer))).reshape(shape)
 
     def do_AllocBuffer(self, node, mask):
         shape = tuple(int(e) for e in node.buffer.ty.shape)
@@ -148,7 +155,7 @@ class _Block:
     def value(self, node, mask=None):
         mask = np.ones(self.count, dtype=bool) if mask is None else mask
         with np.errstate(all="ignore"):
-            return self.full(self.compute(node, mask), dtype_of(node) if not isinstance(node, int) and dtype_of(node) != "void" else "int32")
+            return self.full(self.compute(node, mask), dtype_of(node) if not isinstance(node, int) and dtype_of(node) not in ("", "void") else "int32")
 
     def compute(self, node, mask):
         if isinstance(node, int):
