@@ -241,7 +241,7 @@ class _Emitter:
             stmts = []
             if a_registers is None:
                 stmts.append(loop(grid.m_tiles, lambda i: [self.load_left(a, left, i, s)], "i", self.span))
-            stmts.append(loop(grid.n_tiles, lambda j: [self.load_right(b, right, j, s), column(j, s)], "j", self.span))
+            stmts.append(loop(grid.n_tiles, lambda j: [self.inside(1, j, seq([self.load_right(b, right, j, s), column(j, s)]))], "j", self.span))
             return stmts
 
         def first(i: Any, s: Any) -> Expr:
@@ -253,9 +253,28 @@ class _Emitter:
             return p.instruction.call(operands, self.span)
 
         def column(j: Any, s: Any) -> Stmt:
-            return loop(grid.m_tiles, lambda i: [multiply(i, j, s)], "i", self.span)
+            return loop(grid.m_tiles, lambda i: [self.inside(0, i, multiply(i, j, s))], "i", self.span)
 
         return [*allocations, loop(steps, step, "s", self.span)]
+
+    def inside(self, axis: int, number: Any, body: Stmt) -> Stmt:
+        """`body` if this warp's row (axis 0) or column (1) `number` of instructions is part of C: all of its lanes agree on that."""
+        grid, shape = self.p.grid, self.p.instruction.shape
+        warps, tiles = ((grid.rows, grid.m_tiles), (grid.columns, grid.n_tiles))[axis]
+        present = self.p.padded[axis] // shape[axis]
+        if warps * tiles == present:
+            return body
+        mine = at(at(0, tiles, self.warp_place(axis)), 1, number)
+        return IfThenElse(tirx.LT(mine, const(present, "int32")), body, None, self.span)
+
+    def warp_place(self, axis: int) -> Any:
+        """The row (axis 0) or column (1) of this warp in the grid."""
+        grid, warp = self.p.grid, self.warps.warp
+        if (grid.rows, grid.columns)[axis] == 1:
+            return 0
+        if (grid.columns, grid.rows)[axis] == 1:
+            return warp
+        return warp // grid.columns if axis == 0 else warp % grid.columns
 
     def counts(self) -> tuple[int, ...]:
         """Elements of one lane in accumulator, left and right operand of one instruction."""
@@ -271,8 +290,7 @@ class _Emitter:
         grid, (m, _, k) = self.p.grid, self.p.instruction.shape
         e, halves = max(1, 32 // tvm.DataType(dtype_of(a)).bits), m // 8
         count = self.counts()[1]
-        warp_row = self.warps.warp // grid.columns if grid.columns > 1 else self.warps.warp
-        base = at(self.lane_group(), m * grid.m_tiles, warp_row if grid.rows > 1 else 0)
+        base = at(self.lane_group(), m * grid.m_tiles, self.warp_place(0))
 
         def part(q: Any) -> list[Stmt]:
             row = at(at(base, m, i), 8, q % halves if halves > 1 else 0)
@@ -287,11 +305,10 @@ class _Emitter:
         grid, (_, n, k) = self.p.grid, self.p.instruction.shape
         e = max(1, 32 // tvm.DataType(dtype_of(b)).bits)
         count = self.counts()[2]
-        warp_column = self.warps.warp % grid.columns if grid.rows > 1 else self.warps.warp
-        base = at(self.lane_group(), n * grid.n_tiles, warp_column if grid.columns > 1 else 0)
+        base = at(self.lane_group(), n * grid.n_tiles, self.warp_place(1))
 
         def part(q: Any) -> list[Stmt]:
-            bounds = (self.p.size[1], grid.columns * grid.n_tiles * n)
+            bounds = (self.p.size[1], self.p.padded[1])
             row, column = at(base, n, j), at(at(0, k, s), 4 * e, q)
             return [self.load_run(b, right, at(0, e, q), row, column, e, not self.p.transposed[1], bounds)]
 
