@@ -22,7 +22,8 @@ MOST = 24  # places of one kind in one program
 # Changes that are no fault at some places, so that only one place must be found: waits and copies at the end of a pipeline, loops
 # and guards around a condition that says the same, sums of a permuted row, a maximum that only scales.
 SOME = {
-    ("gemm", "wait for copies dropped"), ("gemm", "wait for copies too weak"), ("gemm", "commit of copies dropped"), ("gemm", "one turn more"),
+    ("gemm", "wait for copies dropped"), ("gemm", "wait for copies too weak"), ("gemm", "commit of copies dropped"),
+    ("gemm", "one turn more"),
     ("softmax", "barrier dropped"), ("softmax", "swizzle on one side"), ("softmax", "load shifted"), ("softmax", "one turn less"),
     ("softmax", "one turn more"), ("softmax", "buffers overlap"),
 }  # fmt: skip

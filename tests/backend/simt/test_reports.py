@@ -29,7 +29,8 @@ def line_of(error: SimtError) -> str:
 
 
 def test_missing_barrier_between_store_and_load() -> None:
-    error = refused(p.reverse(barrier=False), np.zeros(1000, np.float32), np.zeros(1000, np.float32), 1000, text="race on s: thread 0 reads")
+    x = np.zeros(1000, np.float32)
+    error = refused(p.reverse(barrier=False), x, x.copy(), 1000, text="race on s: thread 0 reads")
     assert "s[N - 1 - tx]" in line_of(error)
     assert "written here by thread 255" in str(error)
 

@@ -15,6 +15,7 @@ import numpy as np
 from .report import Site, fail
 
 Wait = Callable[[], bool]
+VOTES = -1  # number of the barrier that votes use
 
 
 @dataclass
@@ -25,6 +26,20 @@ class Named:
     threads: int = 0
     rounds: int = 0
     site: Site | None = None
+
+
+@dataclass
+class Ballot:
+    """A vote of the whole block. holds: threads in which the value holds. wait: None once all have voted (of the last voter)."""
+
+    kind: str
+    threads: int
+    holds: int = 0
+    wait: Wait | None = None
+
+    @property
+    def result(self) -> int:
+        return {"count": self.holds, "and": int(self.holds == self.threads), "or": int(self.holds > 0)}[self.kind]
 
 
 class MBarrier:
@@ -48,6 +63,7 @@ class Barriers:
         self.seen = np.zeros((warps, warps), np.int64)
         self.named: dict[int, Named] = {}
         self.bars: dict[tuple[str, int], MBarrier] = {}
+        self.ballot: Ballot | None = None
 
     def declare(self, name: str, counts: list[int]) -> None:
         for k, count in enumerate(counts):
@@ -80,6 +96,17 @@ class Barriers:
         barrier.arrived, barrier.threads = [], 0
         barrier.rounds += 1
         return None
+
+    def vote(self, kind: str, warp: int, holds: int, site: Site, now: int) -> Ballot:
+        """One warp votes and waits for the others."""
+        if self.ballot is None:
+            self.ballot = Ballot(kind, self.threads)
+        ballot = self.ballot
+        ballot.holds += holds
+        ballot.wait = self.arrive_block(warp, VOTES, None, site, now)
+        if ballot.wait is None:
+            self.ballot = None
+        return ballot
 
     def arrive(self, name: str, index: int, lanes: int, warp: int, now: int, site: Site) -> None:
         """`lanes` threads of a warp arrive at an mbarrier."""

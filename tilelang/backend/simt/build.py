@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from ...ir.tvm_api import (
     shape_of,
     static_shape,
 )  # fmt: skip
+from ...knobs import knobs
 from ..base import Artifact
 from . import scope as sc
 from .counters import Counters
@@ -45,7 +46,7 @@ from .report import Site
 from .scope import Scope, Value
 from .statements import Statements
 
-SEED = "tl.simt_seed"  # pass configuration: seed of the orders that a GPU leaves open
+SEED = "tl.simt_seed"  # pass configuration: seed of the orders that a GPU leaves open (default: the knob `simt_seed`)
 COUNTERS = "tl.simt_counters"  # pass configuration: count bank conflicts and sectors (`artifact.entry.counters`)
 ALIGNMENT = 16  # of shared buffers that no plan has placed
 
@@ -59,7 +60,8 @@ def build(func: PrimFunc, ctx: PassContext) -> Artifact:
     namespace = program.scope.namespace
     exec(compile(source, f"<emulated {name}>", "exec"), namespace)
     run = namespace[program.entry]
-    entry = Entry(run, list(func.params), list(program.symbols), int(ctx.config.get(SEED, 0)), ctx.flag(COUNTERS))
+    seed = ctx.config.get(SEED)
+    entry = Entry(run, list(func.params), list(program.symbols), None if seed is None else int(seed), ctx.flag(COUNTERS))
 
     return Artifact(entry=entry, source=source, notes=tuple(ctx.notes), seconds={"emulator": time.perf_counter() - start})
 
@@ -67,12 +69,13 @@ def build(func: PrimFunc, ctx: PassContext) -> Artifact:
 class Entry:
     """The callable of an artifact. counters: totals of all calls so far, or None if they were not asked for."""
 
-    def __init__(self, run: Callable[..., None], params: list[Var], symbols: list[Var], seed: int, count: bool) -> None:
+    def __init__(self, run: Callable[..., None], params: list[Var], symbols: list[Var], seed: int | None, count: bool) -> None:
         self.run, self.params, self.symbols, self.seed = run, params, symbols, seed
         self.counters = Counters() if count else None
 
     def __call__(self, *args: Any) -> None:
-        self.run(Machine(self.seed, self.counters), *_arguments(self.params, args, self.symbols))
+        seed = knobs.simt_seed if self.seed is None else self.seed
+        self.run(Machine(seed, self.counters), *_arguments(self.params, args, self.symbols))
 
 
 def load(folder: Any, ctx: PassContext) -> Artifact:
@@ -156,6 +159,7 @@ class _Program(Statements):
             scope.names[var] = Value(axis, dtype_of(var), False) if extent > 1 else Value("0", dtype_of(var), True, 0, 0)
         self.effects.blocks, self.effects.threads = blocks, [var for var, _ in kernel.threads]
         self.on_host, self.by_warp, self.masks = False, by_warp, [mask]
+        self.effects.by_warp = by_warp
         self(kernel.body)
         self.on_host, self.masks = True, ["None"]
         scope.depth -= 1
@@ -170,9 +174,13 @@ class _Program(Statements):
             pieces[root] = min(pieces.get(root, 64), _bytes(stmt.buffer))
 
         walk(kernel.body, {DeclBuffer: see_view})
-        shared, barriers, end, taken = [], [], 0, set()
+        shared: list[SharedSpec] = []
+        barriers: list[tuple[str, tuple[int, ...]]] = []
+        taken: set[str] = set()
         allocated: list[AllocBuffer] = []
         walk(kernel.body, {AllocBuffer: allocated.append})
+        end = max((int(f["offset"]) + int(f["bytes"]) for f in map(_facts, allocated) if "offset" in f and "bytes" in f), default=0)
+        end = -(-end // ALIGNMENT) * ALIGNMENT
         for stmt in allocated:
             buffer = stmt.buffer
             facts = _facts(stmt)
@@ -180,6 +188,8 @@ class _Program(Statements):
                 barriers.append((buffer.name, tuple(int(c) for c in facts.get("arrive_counts", [1]))))
             if buffer.scope() not in SHARED_SCOPES:
                 continue
+            if "bytes" in facts and info(dtype_of(buffer)).bits < 8:
+                del facts["offset"]  # the plan packs what NumPy keeps one to a byte
             elements = int(np.prod(static_shape(buffer), dtype=np.int64)) * info(dtype_of(buffer)).lanes
             offset = int(facts["offset"]) if "offset" in facts else end
             name = buffer.name
@@ -201,7 +211,7 @@ def _bytes(buffer: Var) -> int:
     return np.dtype(numpy_type(info(dtype_of(buffer)).base)).itemsize
 
 
-def _facts(stmt: AllocBuffer) -> Mapping[str, Any]:
+def _facts(stmt: AllocBuffer) -> dict[str, Any]:
     annotations = dict(stmt.annotations.items()) if stmt.annotations else {}
     return dict(annotations.get(ANNOTATION_ALLOC, {}).items()) if ANNOTATION_ALLOC in annotations else {}
 

@@ -30,6 +30,7 @@ class Effects:
         self.blocks: list[str] = []  # texts of the block indices
         self.reducer: Any = None  # CommReducer of the surrounding reduce_scope
         self.threads: list[Var] = []
+        self.by_warp = False
 
     # ---------------------------------------------------------------- values
     def value(self, node: Call, name: str, mask: str) -> Value:
@@ -44,6 +45,11 @@ class Effects:
             return Value(f"g.warp_reduce({str(attr(node, 'kind'))!r}, {self._lanes(value)}, {mask})", dtype, False)
         if name == "tl.block_vote":
             site = self.scope.site("T.syncthreads_" + str(attr(node, "kind")))
+            if self.by_warp:
+                ballot = self.scope.temp("ballot")
+                self.scope.emit(f"{ballot} = g.cast_vote({str(attr(node, 'kind'))!r}, {self._text(node.args[0], mask)}, {mask}, {site})")
+                self.scope.emit(f"if {ballot} and {ballot}.wait is not None: yield {ballot}.wait")
+                return Value(f"g.lanes({ballot}.result if {ballot} else 0, np.int32)", dtype, False)
             return Value(f"g.block_vote({str(attr(node, 'kind'))!r}, {self._text(node.args[0], mask)}, {mask}, {site})", dtype, False)
         if name == "tl.atomic":
             return self._atomic(node, mask, True)
@@ -227,6 +233,8 @@ class Effects:
     # ---------------------------------------------------------------- reductions over thread axes
     def _all_reduce(self, node: Call, mask: str) -> None:
         """tvm_thread_allreduce(1, value, condition, result, axes...)."""
+        if self.by_warp:
+            raise TileNotSupportedError("T.tvm_thread_allreduce beside mbarriers in the emulator", at=self.scope.at())
         value, condition, result = node.args[1], node.args[2], node.args[3]
         axes = [next(k for k, v in enumerate(self.threads) if v.same_as(a)) for a in node.args[4:]]
         reducer = self.reducer

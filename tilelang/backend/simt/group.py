@@ -15,6 +15,7 @@ import numpy as np
 
 from ...errors import TileAssertionError
 from . import warp as warps
+from .barriers import Ballot
 from .memory import Global, Registers, Shared
 from .random_numbers import Generator
 from .report import Site, fail, first, thread_name
@@ -100,9 +101,9 @@ class Group:
         array = np.asarray(value, kind)
         return array if array.shape[-1:] == (self.n,) else np.broadcast_to(array, (*array.shape[:-1], self.n))
 
-    def registers(self, name: str, kind: Any, size: int, site: Site) -> Registers:
-        """Fresh per-thread memory of `size` elements."""
-        return Registers(name, kind, size, self.n, site)
+    def registers(self, name: str, kind: Any, size: int, site: Site, recast: bool = False) -> Registers:
+        """Fresh per-thread memory of `size` elements. recast: views of it have elements of another size."""
+        return Registers(name, kind, size, self.n, site, recast)
 
     # ---------------------------------------------------------------- barriers
     def sync(self, mask: Any, site: Site, ident: int = 0, count: int | None = None) -> Wait | None:
@@ -168,6 +169,19 @@ class Group:
         active = active.reshape(holds.shape)
         found = {"count": (holds & active).sum(1), "and": (holds | ~active).all(1), "or": (holds & active).any(1)}[kind]
         return np.repeat(found.astype(np.int32), self.batch.lanes_per_block)
+
+    def cast_vote(self, kind: str, value: Any, mask: Any, site: Site) -> Ballot | None:
+        """`block_vote` of a warp that runs on its own: the result is there once the ballot's wait is over."""
+        if mask is False:
+            return None
+        self._whole_warp(mask, site)
+        self.where = site
+        active = self._active(self.mask)
+        holds = self.lanes(value)[active] != 0
+        assert self.one_warp is not None
+        ballot = self.batch.barriers.vote(kind, self.one_warp, int(holds.sum()), site, self.clock.tick(site))
+        self.moved()
+        return ballot
 
     def all_reduce(
         self, value: Any, holds: Any, axes: Sequence[int], combine: Callable[..., Any], start: Any, mask: Any, site: Site

@@ -110,15 +110,17 @@ def _array(index: Any) -> np.ndarray:
 
 # ---------------------------------------------------------------- registers
 class Registers(Memory):
-    """Per-thread memory: `rows[k]` is element k in all lanes. written: rows known to be written in every lane."""
+    """Per-thread memory: `rows[k]` is element k in all lanes. full: rows known to be written in every lane. recast: the bytes of
+    a lane stand together, for views with elements of another size (whose reads are not checked for a store before)."""
 
-    def __init__(self, name: str, kind: Any, size: int, lanes: int, site: Site) -> None:
+    def __init__(self, name: str, kind: Any, size: int, lanes: int, site: Site, recast: bool = False) -> None:
         super().__init__(name, kind, size)
-        self.rows = np.zeros((size, lanes), self.kind)
-        self.full = [False] * size
+        self.bytes = np.zeros((lanes, size * self.kind.itemsize), np.uint8) if recast else None
+        self.rows = np.zeros((size, lanes), self.kind) if self.bytes is None else self.bytes.view(self.kind).T
+        self.full = [recast] * size
         self.known: np.ndarray | None = None
         self.site = site
-        self.all_full = False
+        self.all_full = recast
         self.under: list[Any] = [None] * size  # the mask under which a row was last stored
 
     def load(self, group: Any, index: Any, mask: Any, site: Site) -> Any:
@@ -205,10 +207,15 @@ class Registers(Memory):
         )  # fmt: skip
 
     def as_type(self, name: str, kind: Any, size: int) -> Registers:
-        """The same registers under another element type of the same size."""
+        """The same registers under another element type."""
+        if self.bytes is not None:
+            recast = Registers(name, kind, 0, 0, self.site, True)
+            recast.bytes, recast.rows = self.bytes, self.bytes.view(kind).T
+            recast.size, recast.full, recast.under = size, [True] * size, [None] * size
+            return recast
         view = Registers.__new__(Registers)
         Memory.__init__(view, name, kind, size)
-        view.rows = self.rows.view(kind)
+        view.bytes, view.rows = None, self.rows.view(kind)
         view.full, view.known, view.site, view.all_full, view.under = self.full, self._know(), self.site, False, self.under
         return view
 

@@ -130,8 +130,14 @@ class Statements:
             return
         if lanes > 1:
             raise TileNotSupportedError(f"{buffer.name}: registers of the vector type {dtype} in the emulator", at=scope.at())
-        scope.emit(f"{name} = g.registers({buffer.name!r}, {kind}, {size}, {scope.site('allocation', buffer.name)})")
+        site = scope.site("allocation", buffer.name)
+        scope.emit(f"{name} = g.registers({buffer.name!r}, {kind}, {size}, {site}, {self.recast(buffer)})")
         self.declare(buffer, name, sc.REGISTERS)
+
+    def recast(self, buffer: Var) -> bool:
+        """Is there a view of these registers with elements of another size?"""
+        own = info(dtype_of(buffer)).bits
+        return any(root.same_as(buffer) and info(dtype_of(view)).bits != own for view, root in self.roots.items())
 
     def _size(self, buffer: Var) -> str:
         total = 1
