@@ -15,7 +15,10 @@ TYPES = [
 ]  # fmt: skip
 
 
-def program(m, n, k, types=TYPES[0], transposed=(False, False), threads=128, policy=0, places=("shared", "shared", "fragment"), clear=False):
+PLACES = "shared", "shared", "fragment"
+
+
+def program(m, n, k, types=TYPES[0], transposed=(False, False), threads=128, policy=0, places=PLACES, clear=False):
     a_type, b_type, c_type = types
     a_shape = (k, m) if transposed[0] else (m, k)
     b_shape = (n, k) if transposed[1] else (k, n)

@@ -88,7 +88,9 @@ def test_places(source, target):
 @pytest.mark.parametrize("policy", [0, 1, 2])
 def test_rows_of_a_product_stay_in_registers(policy):
     @T.prim_func
-    def main(A: T.Tensor((64, 32), "float16"), B: T.Tensor((32, 64), "float16"), R: T.Tensor((64,), "float32"), Q: T.Tensor((64,), "float32")):
+    def main(
+        A: T.Tensor((64, 32), "float16"), B: T.Tensor((32, 64), "float16"), R: T.Tensor((64,), "float32"), Q: T.Tensor((64,), "float32")
+    ):  # fmt: skip
         with T.Kernel(1, threads=128):
             a = T.alloc_shared((64, 32), "float16")
             b = T.alloc_shared((32, 64), "float16")

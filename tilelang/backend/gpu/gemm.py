@@ -241,8 +241,11 @@ class _Emitter:
             stmts = []
             if a_registers is None:
                 stmts.append(loop(grid.m_tiles, lambda i: [self.load_left(a, left, i, s)], "i", self.span))
-            stmts.append(loop(grid.n_tiles, lambda j: [self.inside(1, j, seq([self.load_right(b, right, j, s), column(j, s)]))], "j", self.span))
+            stmts.append(loop(grid.n_tiles, lambda j: [self.inside(1, j, seq(both(j, s)))], "j", self.span))
             return stmts
+
+        def both(j: Any, s: Any) -> list[Stmt]:
+            return [self.load_right(b, right, j, s), column(j, s)]
 
         def first(i: Any, s: Any) -> Expr:
             return at(at(0, a_count * steps, i), a_count, s) if a_registers is not None else at(0, a_count, i)

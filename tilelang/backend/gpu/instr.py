@@ -146,7 +146,8 @@ def _product_code(function: str, mnemonic: str, counts: Sequence[int], types: Se
         value = (lambda k, x=letter: f"tl::to_tf32({x}[{k}])") if ptx == "tf32" else (lambda k, x=letter: f"{x}[{k}]")
         inputs += [f'"{constraint}"({value(k)})' for k in range(count)]
     text = f"{mnemonic} {names[0]}, {names[1]}, {names[2]}, {names[0]};"
-    body = "\n".join([f"  {c_name}* C = ({c_name}*)c;", *lines, f'  asm volatile("{text}"', f"      : {outputs}", f"      : {', '.join(inputs)});"])
+    assembly = [f'  asm volatile("{text}"', f"      : {outputs}", f"      : {', '.join(inputs)});"]
+    body = "\n".join([f"  {c_name}* C = ({c_name}*)c;", *lines, *assembly])
     return f"__device__ __forceinline__ void {function}(void* c, const void* a, const void* b) {{\n{body}\n}}\n"
 
 
