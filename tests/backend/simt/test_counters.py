@@ -26,7 +26,8 @@ def counted(stride: int, dtype: str) -> Any:
 @pytest.mark.parametrize(
     ("stride", "dtype", "conflicts", "sectors"),
     [
-        (1, "float32", 0, 4), (2, "float32", 1, 8), (32, "float32", 31, 32), (33, "float32", 0, 32), (1, "float16", 0, 2), (2, "float64", 2, 16),
+        (1, "float32", 0, 4), (2, "float32", 1, 8), (32, "float32", 31, 32), (33, "float32", 0, 32),
+        (1, "float16", 0, 2), (2, "float64", 2, 16),
     ],
 )  # fmt: skip
 def test_known_patterns(stride: int, dtype: str, conflicts: int, sectors: int) -> None:
