@@ -15,6 +15,7 @@ import json
 import statistics
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -213,31 +214,46 @@ def bf16(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
 
 
+def _gemm_row(n: int) -> Row:
+    return compare(
+        f"gemm bf16 {n}^3", gemm(n, n, n), lambda: (bf16(n, n), bf16(n, n), bf16(n, n)),
+        lambda a, b: a @ b.T, "cuBLAS", lambda a, b: a.float() @ b.float().T, 2.0 * n**3, "TFLOP/s", 3e-2,
+    )  # fmt: skip
+
+
+def _rows_row(name: str, program: Any, weighted: bool, reference: Callable[..., Any], M: int, N: int) -> Row:
+    """A pass over rows, against a plain copy of the matrix."""
+
+    def make() -> tuple[torch.Tensor, ...]:
+        return (bf16(M, N), bf16(N), bf16(M, N)) if weighted else (bf16(M, N), bf16(M, N))
+
+    return compare(f"{name} {M}x{N} bf16", program, make, lambda x, *_: x.clone(), "copy", reference, 4.0 * M * N, "TB/s", 2e-2)
+
+
+def _attention_row(B: int, H: int, S: int, D: int, causal: bool) -> Row:
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    return compare(
+        f"attention B{B} H{H} S{S} D{D} {'causal' if causal else 'full'} bf16", attention(B, H, S, D, causal),
+        lambda: tuple(bf16(B, H, S, D) for _ in range(4)), lambda q, k, v: sdpa(q, k, v, is_causal=causal), "torch SDPA",
+        lambda q, k, v: sdpa(q.float(), k.float(), v.float(), is_causal=causal),
+        4.0 * B * H * S * S * D * (0.5 if causal else 1.0), "TFLOP/s", 5e-2,
+    )  # fmt: skip
+
+
 def rows() -> dict[str, Callable[[], Row]]:
-    F = torch.nn.functional
-    found: dict[str, Callable[[], Row]] = {}
-    for n in (1024, 2048, 4096, 8192):
-        found[f"gemm bf16 {n}"] = lambda n=n: compare(
-            f"gemm bf16 {n}^3", gemm(n, n, n), lambda: (bf16(n, n), bf16(n, n), bf16(n, n)), lambda a, b: a @ b.T, "cuBLAS",
-            lambda a, b: a.float() @ b.float().T, 2.0 * n**3, "TFLOP/s", 3e-2)  # fmt: skip
-    M, N = 4096, 8192
-    two, three = lambda: (bf16(M, N), bf16(M, N)), lambda: (bf16(M, N), bf16(N), bf16(M, N))
-    moved = 2.0 * M * N * 2
-    copied = lambda x, *_: x.clone()
-    found["softmax"] = lambda: compare(f"softmax {M}x{N} bf16", softmax(M, N), two, copied, "copy", lambda x: x.float().softmax(1), moved, "TB/s", 2e-2)
-    found["layernorm"] = lambda: compare(f"layernorm {M}x{N} bf16", normalise(M, N, True), three, copied, "copy",
-                                         lambda x, w: F.layer_norm(x.float(), (N,), w.float(), eps=1e-6), moved, "TB/s", 2e-2)  # fmt: skip
-    found["rmsnorm"] = lambda: compare(f"rmsnorm {M}x{N} bf16", normalise(M, N, False), three, copied, "copy",
-                                       lambda x, w: F.rms_norm(x.float(), (N,), w.float(), eps=1e-6), moved, "TB/s", 2e-2)  # fmt: skip
-    B, H, S, D = 4, 16, 4096, 128
-    for causal in (False, True):
-        flop = 4.0 * B * H * S * S * D * (0.5 if causal else 1.0)
-        make = lambda: tuple(bf16(B, H, S, D) for _ in range(4))
-        found[f"attention {'causal' if causal else 'full'}"] = lambda causal=causal, flop=flop, make=make: compare(
-            f"attention B{B} H{H} S{S} D{D} {'causal' if causal else 'full'} bf16", attention(B, H, S, D, causal), make,
-            lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=causal), "torch SDPA",
-            lambda q, k, v: F.scaled_dot_product_attention(q.float(), k.float(), v.float(), is_causal=causal), flop, "TFLOP/s", 5e-2)  # fmt: skip
-    return found
+    """Every measurement by name."""
+    F, M, N = torch.nn.functional, 4096, 8192
+    return {
+        **{f"gemm bf16 {n}": partial(_gemm_row, n) for n in (1024, 2048, 4096, 8192)},
+        "softmax": partial(_rows_row, "softmax", softmax(M, N), False, lambda x: x.float().softmax(1), M, N),
+        "layernorm": partial(
+            _rows_row, "layernorm", normalise(M, N, True), True, lambda x, w: F.layer_norm(x.float(), (N,), w.float(), eps=1e-6), M, N
+        ),
+        "rmsnorm": partial(
+            _rows_row, "rmsnorm", normalise(M, N, False), True, lambda x, w: F.rms_norm(x.float(), (N,), w.float(), eps=1e-6), M, N
+        ),
+        **{f"attention {'causal' if c else 'full'}": partial(_attention_row, 4, 16, 4096, 128, c) for c in (False, True)},
+    }
 
 
 def main() -> None:
@@ -256,7 +272,8 @@ def main() -> None:
             print(f"{name}: {type(err).__name__}: {str(err)[:400]}", flush=True)
             continue
         measured.append(asdict(row))
-        lines.append(f"{row.name:46} {row.ours_ms:8.3f} ms {row.ours:8.2f} {row.unit:8} {row.theirs:10} {row.theirs_ms:8.3f} ms  ratio {row.ratio:5.2f}")
+        ours, theirs = f"{row.ours_ms:8.3f} ms {row.ours:8.2f} {row.unit:8}", f"{row.theirs:10} {row.theirs_ms:8.3f} ms"
+        lines.append(f"{row.name:46} {ours} {theirs}  ratio {row.ratio:5.2f}")
         print(lines[-1], flush=True)
     device, today = torch.cuda.get_device_name(0), datetime.date.today().isoformat()
     if options.record:
@@ -264,7 +281,8 @@ def main() -> None:
         stem = f"gpu-{device.replace(' ', '_')}-{today}"
         head = {"device": device, "date": today, "torch": torch.__version__, "rounds": ROUNDS, "rows": measured}
         (options.out / f"{stem}.json").write_text(json.dumps(head, indent=1) + "\n")
-        (options.out / f"{stem}.txt").write_text("\n".join([f"{device}, {today}, torch {torch.__version__}; medians of {ROUNDS}, alternating", *lines]) + "\n")
+        title = f"{device}, {today}, torch {torch.__version__}; medians of {ROUNDS} rounds, alternating"
+        (options.out / f"{stem}.txt").write_text("\n".join([title, *lines]) + "\n")
 
 
 if __name__ == "__main__":
