@@ -299,6 +299,7 @@ class Quick:
     checks: tuple[tuple[int, Callable[[Any], bool]], ...]
     outputs: tuple[tuple[int, Callable[[Sequence[Any]], Any]], ...]
     views: tuple[tuple[int, Callable[[Any], View | None]], ...] = ()
+    entry: Callable[..., Any] | None = None
 
 
 def quick_call(signature: Signature, args: Sequence[Any], device: str = "cpu") -> Quick | None:
@@ -313,7 +314,8 @@ def quick_call(signature: Signature, args: Sequence[Any], device: str = "cpu") -
             if param.strides is not None and param.written:
                 return None  # elements may share memory
             if torch is not None and kind in (torch.Tensor, torch.nn.Parameter):
-                checks.append((position, _torch_writable if param.written else _torch_plain))
+                if device == "cpu":  # the launcher of a GPU makes these checks itself
+                    checks.append((position, _torch_writable if param.written else _torch_plain))
             elif kind is not np.ndarray or info(param.dtype).bits < 8:
                 return None
             elif param.dtype not in NUMPY_OWN:

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ...ir.access import view_roots
 from ...ir.context import PassContext
 from ...ir.kernel import KernelRegion, map_kernels
 from ...ir.tvm_api import PrimFunc, Stmt, Var
@@ -19,7 +20,7 @@ from ..base import Artifact
 from . import toolchain
 from .host import HostText
 from .launch import Launcher
-from .program import CudaProgram, KernelText, compile_flags, print_kernel, source_text
+from .program import CudaProgram, KernelText, compile_flags, print_kernel, source_text, written_buffers
 
 PROGRAM = "program.json"
 
@@ -44,7 +45,9 @@ def print_program(func: PrimFunc, ctx: PassContext) -> CudaProgram:
     names = [f"{name}_kernel" if len(regions) == 1 else f"{name}_kernel_{k}" for k in range(len(regions))]
     named = list(zip(regions, names, strict=True))
     fast, careful = ([print_kernel(func, region, label, aligned, order) for region, label in named] for aligned in (True, False))
-    host = HostText(func, [k.arguments for k in fast]).text()
+    roots = view_roots(func.body)
+    written = {buffer for region in regions for buffer in written_buffers(region, roots)}
+    host = HostText(func, [k.arguments for k in fast], written).text()
     facts = [k.facts for k in fast]
     return CudaProgram(name, _text(func, fast), _text(func, careful), host, facts, compile_flags(func, ctx))
 

@@ -10,7 +10,7 @@ A check that fails raises `Refused`; the runtime then looks for the reason and t
 from __future__ import annotations
 
 import keyword
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from ...errors import InternalError, TileNotSupportedError
@@ -52,8 +52,8 @@ _BINARY = {tirx.Add: "+", tirx.Sub: "-", tirx.Mul: "*", tirx.EQ: "==", tirx.NE: 
 _FUNCTION = {tirx.FloorDiv: "floor_div", tirx.FloorMod: "floor_mod", tirx.Mod: "trunc_mod", tirx.Min: "min", tirx.Max: "max"}
 # Names of the namespace in which the text runs.
 RESERVED = frozenset(
-    "call Refused launch workspace current_stream floor_div floor_mod trunc_div trunc_mod min max int float bool device stream careful "
-    "solve fail address current_device range".split()
+    "call Refused kernels fast slow load workspace current_stream floor_div floor_mod trunc_div trunc_mod min max int float bool device "
+    "stream careful grad_enabled solve fail address current_device range".split()
 )
 
 
@@ -83,10 +83,11 @@ class HostNames:
 
 
 class HostText:
-    """Writes the function. `launches`: gives for each kernel region, in order, the variables it takes."""
+    """Writes the function. `arguments`: for each kernel region, in order, the variables it takes. `written`: tensors that the
+    program writes."""
 
-    def __init__(self, func: PrimFunc, arguments: Sequence[Sequence[Var]]) -> None:
-        self.func, self.arguments = func, list(arguments)
+    def __init__(self, func: PrimFunc, arguments: Sequence[Sequence[Var]], written: Collection[Var]) -> None:
+        self.func, self.arguments, self.written = func, list(arguments), written
         self.names = HostNames()
         self.lines: list[str] = []
         self.depth = 1
@@ -117,24 +118,25 @@ class HostText:
         bound: set[Var] = {p for p in self.func.params if not is_buffer(p)}
         known_device = False
         for p in tensors:
-            name = self.names.of(p)
-            shape, address = self.names.fresh(f"shape_{name}"), self.names.fresh(f"p_{name}")
-            self.pointers[p] = address
-            self.line(f"{shape} = {name}.shape")
-            self.line(f"if {name}.dtype != {dtype_of(p)} or len({shape}) != {len(shape_of(p))}: raise Refused({str(p.name)!r})")
-            if p in used and not known_device:
-                known_device = True
-                self.line(f"device = {name}.get_device()")
-                self.line(f"if device < 0: raise Refused({str(p.name)!r})")
-            elif p in used:
-                self.line(f"if {name}.get_device() != device: raise Refused({str(p.name)!r})")
-            for axis, extent in enumerate(shape_of(p)):
-                self._extent(f"{shape}[{axis}]", extent, p, bound, compound)
+            name, shown = self.names.of(p), str(p.name)
+            tests = [f"{name}.dtype is not {dtype_of(p)}", f"{name}.is_neg()"]
+            if p in self.written:
+                tests.append(f"{name}.requires_grad and grad_enabled()")
             if not len(p.ty.strides):
-                self.line(f"if not {name}.is_contiguous(): raise Refused({str(p.name)!r})")
-            else:
+                tests.append(f"not {name}.is_contiguous()")
+            shape = self._shape(p, name, tests, bound, compound)
+            if p in used:
+                if known_device:
+                    tests.append(f"{name}.get_device() != device")
+                else:
+                    self.line(f"device = {name}.get_device()")
+                    tests.append("device < 0")
+                known_device = True
+            self.line(f"if {' or '.join(tests)}: raise Refused({shown!r})")
+            if len(p.ty.strides):
                 self._strides(p, name, shape, bound, compound)
-            self.line(f"{address} = {name}.data_ptr()")
+            self.pointers[p] = self.names.fresh(f"p_{name}")
+            self.line(f"{self.pointers[p]} = {name}.data_ptr()")
         for expr, actual in compound:
             self._compound(expr, actual, bound)
         if not known_device:
@@ -142,16 +144,29 @@ class HostText:
         self.line("stream = current_stream(device)")
         self._careful([p for p in tensors if p in used])
 
-    def _extent(self, actual: str, extent: Any, p: Var, bound: set[Var], compound: list[tuple[Expr, str]]) -> None:
-        if isinstance(extent, int):
-            self.line(f"if {actual} != {extent}: raise Refused({str(p.name)!r})")
-        elif isinstance(extent, Var) and extent not in bound:
-            bound.add(extent)
-            self.line(f"{self.names.of(extent)} = {actual}")
-        elif isinstance(extent, Var):
-            self.line(f"if {actual} != {self.names.of(extent)}: raise Refused({str(p.name)!r})")
-        else:
-            compound.append((extent, actual))
+    def _shape(self, p: Var, name: str, tests: list[str], bound: set[Var], compound: list[tuple[Expr, str]]) -> str:
+        """Binds new symbols among the extents, adds the tests of the others; the name that the shape gets, "" for none."""
+        extents = shape_of(p)
+        if all(isinstance(e, int) for e in extents) and not len(p.ty.strides):
+            tests.append(f"{name}.shape != {tuple(extents)}")
+            return ""
+        shape = self.names.fresh(f"shape_{name}")
+        parts = []
+        for axis, extent in enumerate(extents):
+            part = self.names.fresh(f"{name}_{axis}")
+            if isinstance(extent, Var) and extent not in bound:
+                bound.add(extent)
+                part = self.names.of(extent)
+            elif isinstance(extent, int | Var):
+                tests.append(f"{part} != {extent if isinstance(extent, int) else self.names.of(extent)}")
+            else:
+                compound.append((extent, part))
+            parts.append(part)
+        self.line(f"{shape} = {name}.shape")
+        self.line(f"if len({shape}) != {len(extents)}: raise Refused({str(p.name)!r})")
+        if parts:
+            self.line(f"{', '.join(parts)}, = {shape}")
+        return shape
 
     def _strides(self, p: Var, name: str, shape: str, bound: set[Var], compound: list[tuple[Expr, str]]) -> None:
         strides = self.names.fresh(f"strides_{name}")
@@ -179,15 +194,13 @@ class HostText:
     def _careful(self, tensors: list[Var]) -> None:
         """Do the tensors break what the fast kernels assume: 16-byte alignment, and no memory under two names?"""
         addresses = [self.pointers[p] for p in tensors]
-        if not addresses:
-            self.line("careful = False")
-            return
-        tests = [f"({' | '.join(addresses)}) & 15 != 0"]
-        if len(addresses) == 2:
-            tests.append(f"{addresses[0]} == {addresses[1]}")
-        elif len(addresses) > 2:
-            tests.append(f"len({{{', '.join(addresses)}}}) != {len(addresses)}")
+        written = [self.pointers[p] for p in tensors if p in self.written]
+        pairs = [f"{w} == {a}" for k, w in enumerate(written) for a in addresses if a != w and a not in written[:k]]
+        tests = [f"({' | '.join(addresses)}) & 15", *pairs] if addresses else ["False"]
+        if len(pairs) > len(addresses):
+            tests = [tests[0], f"len({{{', '.join(addresses)}}}) != {len(addresses)}"]
         self.line(f"careful = {' or '.join(tests)}")
+        self.line("kernels = slow.get(device) or load(device, True) if careful else fast.get(device) or load(device, False)")
 
     # ---------------------------------------------------------------- statements
     def _statement(self, node: Stmt) -> None:
@@ -209,10 +222,20 @@ class HostText:
 
     def _launch(self, region: Any) -> None:
         taken = self.arguments[self.next_kernel]
-        grid = [self.expr(extent) if not isinstance(extent, int) else str(extent) for _, extent in region.blocks]
+        grid, tests = [], []
+        for _, extent in region.blocks:
+            text = str(extent) if isinstance(extent, int) else self.expr(extent)
+            if not isinstance(extent, int) and not isinstance(extent, Var):
+                name = self.names.fresh(f"grid_{'xyz'[len(grid)]}")
+                self.line(f"{name} = {text}")
+                text = name
+            if not (isinstance(extent, int) and extent > 0):
+                tests.append(f"{text} > 0")
+            grid.append(text)
         grid += ["1"] * (3 - len(grid))
         values = [self.pointers[v] if is_buffer(v) else self.names.of(v) for v in taken]
-        self.line(f"launch({self.next_kernel}, careful, device, stream, {', '.join([*grid, *values])})")
+        guard = f"if {' and '.join(tests)}: " if tests else ""
+        self.line(f"{guard}kernels[{self.next_kernel}]({', '.join([*grid, 'stream', *values])})")
         self.next_kernel += 1
 
     def _bind(self, node: Any) -> None:

@@ -36,52 +36,50 @@ class Refused(TileValueError):
 
 
 class Launcher:
-    """Callable with the program's arguments. `arch`: architecture to compile for; "" asks each device."""
+    """Callable with the program's arguments. `arch`: architecture to compile for; "" asks each device. fast, slow: loaded kernels by
+    device, of the text that assumes aligned tensors and of the careful one."""
 
     def __init__(self, program: CudaProgram, arch: str = "", cubins: Mapping[tuple[str, bool], Cubin] | None = None) -> None:
         self.program, self.arch = program, arch
         self.cubins: dict[tuple[str, bool], Cubin] = dict(cubins or {})
-        self._ready: dict[tuple[int, bool], list[_Kernel]] = {}
+        self.fast: dict[int, list[Start]] = {}
+        self.slow: dict[int, list[Start]] = {}
         self._lock = threading.Lock()
         self._direct: Callable[..., None] | None = None
-        self._plain: set[tuple[type, ...]] = set()
-        self._general = self._compile_host({t: t for t in (*FLOATS, *INTEGERS, "bool", "handle")}, _stream_of)
+        types = {t: sys.intern(t) for t in (*FLOATS, *INTEGERS, "bool", "handle")}
+        self._general = self._compile_host(types, _stream_of, lambda: False)
 
     def __call__(self, *args: Any) -> None:
-        kinds = tuple(map(type, args))
-        if kinds in self._plain:
-            self._direct(*args)  # type: ignore[misc]
-            return
-        torch = sys.modules.get("torch")
-        if torch is not None and all(k in (torch.Tensor, torch.nn.Parameter, int, float, bool) for k in kinds):
-            if self._direct is None:
-                types = {t: getattr(torch, t, t) for t in (*FLOATS, *INTEGERS, "bool", "handle")}
-                self._direct = self._compile_host(types, torch._C._cuda_getCurrentRawStream)
-            self._plain.add(kinds)
-            self._direct(*args)
-            return
+        (self.direct(tuple(map(type, args))) or self._wrapped)(*args)
+
+    def _wrapped(self, *args: Any) -> None:
         self._general(*[memory(a) for a in args])
 
+    def direct(self, kinds: tuple[type, ...]) -> Callable[..., None] | None:
+        """The function that takes arguments of these types as they are, without any wrapping; None if there is none. It checks all that
+        must hold for the kernels to run, and raises if it does not."""
+        torch = sys.modules.get("torch")
+        if torch is None or not all(k in (torch.Tensor, torch.nn.Parameter, int, float, bool) for k in kinds):
+            return None
+        if self._direct is None:
+            types = {t: getattr(torch, t, t) for t in (*FLOATS, *INTEGERS, "bool", "handle")}
+            self._direct = self._compile_host(types, torch._C._cuda_getCurrentRawStream, torch.is_grad_enabled)
+        return self._direct
+
     # ---------------------------------------------------------------- host function
-    def _compile_host(self, types: Mapping[str, Any], current_stream: Callable[[int], int]) -> Callable[..., None]:
+    def _compile_host(
+        self, types: Mapping[str, Any], current_stream: Callable[[int], int], grad_enabled: Callable[[], bool]
+    ) -> Callable[..., None]:
         namespace: dict[str, Any] = {
-            **types, "Refused": Refused, "launch": self.launch, "workspace": workspace, "current_stream": current_stream,
-            "current_device": _current_device, "floor_div": _floor_div, "floor_mod": _floor_mod, "trunc_div": _trunc_div,
-            "trunc_mod": _trunc_mod, "solve": _solve, "fail": _fail, "address": _address,
+            **types, "Refused": Refused, "fast": self.fast, "slow": self.slow, "load": self._load, "workspace": workspace,
+            "current_stream": current_stream, "current_device": _current_device, "floor_div": _floor_div, "floor_mod": _floor_mod,
+            "trunc_div": _trunc_div, "trunc_mod": _trunc_mod, "solve": _solve, "fail": _fail, "address": _address,
+            "grad_enabled": grad_enabled,
         }  # fmt: skip
         exec(compile(self.program.host, f"<host part of {self.program.name}>", "exec"), namespace)
         return namespace["call"]
 
     # ---------------------------------------------------------------- kernels
-    def launch(self, which: int, careful: bool, device: int, stream: int, x: int, y: int, z: int, *values: Any) -> None:
-        """Start kernel number `which` on a grid of x, y, z blocks; an empty grid starts nothing."""
-        if x <= 0 or y <= 0 or z <= 0:
-            return
-        kernels = self._ready.get((device, careful))
-        if kernels is None:
-            kernels = self._load(device, careful)
-        kernels[which].run(stream, x, y, z, values)
-
     def cubin(self, arch: str, careful: bool = False) -> Cubin:
         """Machine code for an architecture, compiled now if it is not there."""
         found = self.cubins.get((arch, careful))
@@ -90,14 +88,19 @@ class Launcher:
             found = self.cubins[arch, careful] = compile_source(text, arch, self.program.flags, self.program.name)
         return found
 
-    def _load(self, device: int, careful: bool) -> list[_Kernel]:
+    def _load(self, device: int, careful: bool) -> list[Start]:
+        loaded = self.slow if careful else self.fast
         with self._lock:
-            if (device, careful) not in self._ready:
+            if device not in loaded:
                 code = self.cubin(self.arch or arch_of(capability(device)), careful)
                 driver.make_current(device)
                 module = driver.load_module(code.data)
-                self._ready[device, careful] = [_Kernel(module, facts, device) for facts in self.program.kernels]
-            return self._ready[device, careful]
+                loaded[device] = [_Kernel(module, facts, device).starter() for facts in self.program.kernels]
+            return loaded[device]
+
+
+# Starts a kernel: grid in x, y, z, stream, the values of its parameters.
+Start = Callable[..., None]
 
 
 class _Kernel:
@@ -106,56 +109,58 @@ class _Kernel:
     def __init__(self, module: Any, facts: KernelFacts, device: int) -> None:
         self.facts, self.device, self.module = facts, device, module
         self.function = driver.get_function(module, facts.name, facts.shared, device)
-        parameters = list(facts.parameters)
-        self.barrier: Any = None
-        if facts.cooperative:
-            self.barrier = workspace(8, device, 0, zero=True)
-        self.pack = struct.Struct("<" + "".join("Q" if p.endswith("*") else _FORMATS[p] for p in parameters))
-        self.convert = [(k, _CONVERSIONS[p]) for k, p in enumerate(parameters) if p in _CONVERSIONS]
-        self.count = len(parameters)
-        self.free: list[tuple[Any, Any, int]] = []
-        self.start = bindings().cuLaunchCooperativeKernel if facts.cooperative else bindings().cuLaunchKernel
+        self.parameters = facts.parameters
+        self.convert = [(k, _CONVERSIONS[p]) for k, p in enumerate(self.parameters) if p in _CONVERSIONS]
+        self.barrier = workspace(8, device, 0, zero=True) if facts.cooperative else None
 
-    def _slot(self) -> tuple[Any, Any, int]:
+    def _slot(self) -> tuple[Any, int, Any]:
         """Memory for the values of one launch, and the array of addresses that the driver reads."""
-        values = ctypes.create_string_buffer(max(8, 8 * self.count))
+        count = len(self.parameters)
+        values = ctypes.create_string_buffer(max(8, 8 * count))
         base = ctypes.addressof(values)
-        addresses = (ctypes.c_void_p * max(1, self.count))(*[base + 8 * k for k in range(self.count)])
-        return values, addresses, ctypes.addressof(addresses)
+        addresses = (ctypes.c_void_p * max(1, count))(*[base + 8 * k for k in range(count)])
+        return values, ctypes.addressof(addresses), addresses
 
-    def run(self, stream: int, x: int, y: int, z: int, values: tuple[Any, ...]) -> None:
-        try:
-            slot = self.free.pop()
-        except IndexError:
-            slot = self._slot()
-        if self.barrier is not None:
-            values = (*values, self.barrier.data_ptr())
-        if self.convert:
-            changed = list(values)
+    def starter(self) -> Start:
+        """The function that launches. Every launch in flight has a slot of its own, so that threads do not disturb each other."""
+        facts, function = self.facts, self.function
+        (bx, by, bz), shared = facts.block, facts.shared
+        pack = struct.Struct("<" + "".join("Q" if p.endswith("*") else _FORMATS[p] for p in self.parameters)).pack_into
+        free: list[tuple[Any, int, Any]] = []
+        begin = bindings().cuLaunchCooperativeKernel if facts.cooperative else bindings().cuLaunchKernel
+        extra = () if facts.cooperative else (0,)
+
+        def start(x: int, y: int, z: int, stream: int, *values: Any) -> None:
+            slot = free.pop() if free else self._slot()
+            pack(slot[0], 0, *values)
+            (status,) = begin(function, x, y, z, bx, by, bz, shared, stream, slot[1], *extra)
+            if status != 0:
+                self._again(status, begin, (function, x, y, z, bx, by, bz, shared, stream, slot[1], *extra))
+            free.append(slot)
+
+        if not self.convert and self.barrier is None:
+            return start
+
+        def convert_and_start(x: int, y: int, z: int, stream: int, *values: Any) -> None:
+            changed = list(values) if self.barrier is None else [*values, self.barrier.data_ptr()]
             for k, convert in self.convert:
                 changed[k] = convert(changed[k])
-            values = tuple(changed)
-        self.pack.pack_into(slot[0], 0, *values)
-        facts = self.facts
-        bx, by, bz = facts.block
-        extra = () if facts.cooperative else (0,)
-        status = self.start(self.function, x, y, z, bx, by, bz, facts.shared, stream, slot[2], *extra)[0]
-        if int(status):
-            status = self._again(status, (self.function, x, y, z, bx, by, bz, facts.shared, stream, slot[2], *extra))
-        self.free.append(slot)
-        if int(status):
-            raise TileRuntimeError(
-                f"launch of {facts.name} failed: {error_text(status)}; grid ({x}, {y}, {z}), block {facts.block}, "
-                f"{facts.shared} bytes of dynamic shared memory, device {self.device}"
-            )
+            start(x, y, z, stream, *changed)
 
-    def _again(self, status: Any, arguments: tuple[Any, ...]) -> Any:
-        """A thread that has not used this device yet has no context, or another device's: launch again in the right one."""
+        return convert_and_start
+
+    def _again(self, status: Any, begin: Any, arguments: tuple[Any, ...]) -> None:
+        """A launch failed. A thread that has not used this device yet has no context, or another device's: try in the right one."""
         kind = bindings().CUresult
-        if status not in (kind.CUDA_ERROR_INVALID_CONTEXT, kind.CUDA_ERROR_CONTEXT_IS_DESTROYED, kind.CUDA_ERROR_INVALID_HANDLE):
-            return status
-        driver.make_current(self.device)
-        return self.start(*arguments)[0]
+        if status in (kind.CUDA_ERROR_INVALID_CONTEXT, kind.CUDA_ERROR_CONTEXT_IS_DESTROYED, kind.CUDA_ERROR_INVALID_HANDLE):
+            driver.make_current(self.device)
+            (status,) = begin(*arguments)
+        if status != 0:
+            facts, grid = self.facts, tuple(arguments[1:4])
+            raise TileRuntimeError(
+                f"launch of {facts.name} failed: {error_text(status)}; grid {grid}, block {facts.block}, {facts.shared} bytes of dynamic "
+                f"shared memory, device {self.device}"
+            )
 
 
 # ---------------------------------------------------------------- memory
@@ -165,7 +170,13 @@ class Memory:
     __slots__ = ("_address", "_device", "_strides", "dtype", "keep", "shape")
 
     def __init__(self, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...], device: int, address: int, keep: Any) -> None:
-        self.dtype, self.shape, self._strides, self._device, self._address, self.keep = dtype, shape, strides, device, address, keep
+        self.dtype, self.shape, self._strides = sys.intern(dtype), shape, strides
+        self._device, self._address, self.keep = device, address, keep
+
+    requires_grad = False
+
+    def is_neg(self) -> bool:
+        return False
 
     def get_device(self) -> int:
         return self._device

@@ -162,6 +162,12 @@ def print_kernel(func: PrimFunc, kernel: KernelRegion, name: str, aligned: bool,
     return KernelText("\n".join(lines), frozenset(needs), dict(o.definitions), facts, arguments, str(kernel.annotations.get("prelude", "")))
 
 
+def written_buffers(kernel: KernelRegion, roots: Mapping[Var, Var]) -> set[Var]:
+    """Buffers that the kernel may write, under every name."""
+    writes = [a for a in accesses(kernel.body, roots) if a.writes]
+    return {a.root for a in writes} | {a.buffer for a in writes}
+
+
 def _mentions(text: str, name: str) -> bool:
     return re.search(rf"\b{re.escape(name)}\b", text) is not None
 
@@ -169,7 +175,7 @@ def _mentions(text: str, name: str) -> bool:
 def _parameters(func: PrimFunc, kernel: KernelRegion, free: list[Var], e: Expressions, aligned: bool) -> dict[Var, str]:
     """The C++ parameter of each variable that the host gives; notes the places of the buffers among them."""
     roots = view_roots(func.body)
-    written = {a.root for a in accesses(kernel.body, roots) if a.writes} | {a.buffer for a in accesses(kernel.body, roots) if a.writes}
+    written = written_buffers(kernel, roots)
     views = set(roots)
     may_alias = set(kernel.annotations.get("may_alias", ()))
     texts: dict[Var, str] = {}
