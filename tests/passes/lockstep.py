@@ -41,8 +41,10 @@ _BINARY = {
     tirx.BitwiseAnd: np.bitwise_and, tirx.BitwiseOr: np.bitwise_or, tirx.BitwiseXor: np.bitwise_xor,
     tirx.LShift: np.left_shift, tirx.RShift: np.right_shift,
 }  # fmt: skip
-_MATH = {"exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "sqrt": np.sqrt, "tanh": np.tanh, "fabs": np.abs, "abs": np.abs,
-         "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "rsqrt": lambda x: 1 / np.sqrt(x), "floor": np.floor, "likely": lambda x: x}  # fmt: skip
+_MATH = {
+    "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "sqrt": np.sqrt, "tanh": np.tanh, "fabs": np.abs, "abs": np.abs,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "rsqrt": lambda x: 1 / np.sqrt(x), "floor": np.floor, "likely": lambda x: x,
+}  # fmt: skip
 _ATOMIC = {"add": lambda a, b: a + b, "max": max, "min": min}
 
 
@@ -84,7 +86,7 @@ class _Block:
     def stmt(self, node, mask):
         if not mask.any():
             return
-        getattr(self, "do_" + type(node).__name__)(node, mask)
+        _STATEMENTS[type(node)](self, node, mask)
 
     def do_SeqStmt(self, node, mask):
         for child in node.seq:
@@ -155,7 +157,8 @@ class _Block:
     def value(self, node, mask=None):
         mask = np.ones(self.count, dtype=bool) if mask is None else mask
         with np.errstate(all="ignore"):
-            return self.full(self.compute(node, mask), dtype_of(node) if not isinstance(node, int) and dtype_of(node) not in ("", "void") else "int32")
+            dtype = "int32" if isinstance(node, int) else dtype_of(node)
+            return self.full(self.compute(node, mask), "int32" if dtype in ("", "void") else dtype)
 
     def compute(self, node, mask):
         if isinstance(node, int):
@@ -204,3 +207,10 @@ class _Block:
             old[thread] = self.memory[target.source][where]
             self.memory[target.source][where] = _ATOMIC[str(attr(node, "kind"))](old[thread], new[thread])
         return old
+
+
+_STATEMENTS = {
+    SeqStmt: _Block.do_SeqStmt, AttrStmt: _Block.do_AttrStmt, DeclBuffer: _Block.do_DeclBuffer, AllocBuffer: _Block.do_AllocBuffer,
+    Bind: _Block.do_Bind, BufferStore: _Block.do_BufferStore, Evaluate: _Block.do_Evaluate, IfThenElse: _Block.do_IfThenElse,
+    For: _Block.do_For, While: _Block.do_While,
+}  # fmt: skip

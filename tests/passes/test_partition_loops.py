@@ -26,11 +26,9 @@ def lowered(program, last="simplify_threads"):
     ctx = PassContext(Target("simt"))
     func = program.func if hasattr(program, "func") else program
     with knobs.scoped(verify=True):
-        for stage, func in run_stages(func, GPU, ctx):
-            if stage.name == last:
-                break
-    verify(func, THREADS, last)
-    return func, ctx
+        after = {stage.name: result for stage, result in run_stages(func, GPU, ctx)}
+    verify(after[last], THREADS, last)
+    return after[last], ctx
 
 
 def executed(program, *arrays):
@@ -97,7 +95,7 @@ def test_every_iteration_happens_once():
             y = T.alloc_fragment((10, 10), "float32")
             T.fill(x, 1.0)
             T.fill(y, 1.0)
-            for i in T.Parallel(37):
+            for _i in T.Parallel(37):
                 T.atomic_add(C[0], 1)
             for i in T.Parallel(1):
                 if x[i] > 0.0:
@@ -259,8 +257,10 @@ def test_transposed_and_flattened_access():
 
 
 def test_vectors_along_rows_and_columns():
+    tile, rows, columns = T.Tensor((16, 64), "float32"), T.Tensor((16,), "float32"), T.Tensor((64,), "float32")
+
     @T.prim_func
-    def main(X: T.Tensor((16, 64), "float32"), Y: T.Tensor((16, 64), "float32"), R: T.Tensor((16,), "float32"), C: T.Tensor((64,), "float32")):
+    def main(X: tile, Y: tile, R: rows, C: columns):
         with T.Kernel(1, threads=128):
             f = T.alloc_fragment((16, 64), "float32")
             r = T.alloc_fragment((16,), "float32")

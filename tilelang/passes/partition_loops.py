@@ -9,9 +9,11 @@ the threads of its groups share the work; the region itself stays.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from ..errors import TileValueError
 from ..ir.access import allocations, view_roots
@@ -62,12 +64,14 @@ from ..ir.tvm_api import (
     tirx,
     tvm,
 )  # fmt: skip
+from ..knobs import knobs
+from .check_partition import check_coverage, check_layout
 from .coalescing import coalesced, replicated
 from .loop_layouts import LoopLayout, owned_register, solve
 from .nest_code import Homes, from_scratch, guarded, over_block, over_registers, rewritten_body, serial_loops, to_scratch
 from .nests import FragmentAccess, Nest, is_nest, mentions, read_nest
 from .register_maps import RegisterMap, register_map
-from .thread_groups import Threads, belongs, groups_of, part, whole_block
+from .thread_groups import GROUP, Threads, belongs, groups_of, part, whole_block
 from .uniformity import BARRIERS, Uniformity, is_warp_call
 from .vector_width import is_plain, vector_width
 
@@ -140,6 +144,8 @@ class _Partition:
         member = () if plan.groups is None else (belongs(self.block, plan.groups),)
         found = register_map(plan.layout, threads.count)
         assert found is not None, f"{node.buffer.name}: a layout without formula was chosen"
+        if knobs.verify:
+            check_layout(str(node.buffer.name), plan, static_shape(node.buffer), threads.count)
         self.homes[node.buffer] = Home(found, plan.registers, threads, member)
 
     def default_plan(self, buffer: Var) -> FragmentPlan:
@@ -278,12 +284,40 @@ class _Partition:
         homes.scratch = {buffer: self.scratch_of(buffer) for buffer in converted}
         if layout is None:
             width = 1 if carried else self.width(nest, where, homes)
+            self.check(nest, where, lambda probe: over_block(probe, Homes(), where, carried, width))
             return self.with_conversions(nest, where, converted, over_block(nest, homes, where, carried, width))
         home = next(h for h in self.homes.values() if h.map is layout.registers)
         member = () if home.threads.groups == where.groups else home.member
         threads = where if not member else home.threads
         vectors = not layout.serial and is_plain(nest)
+        self.check(nest, where, lambda probe: over_registers(replace(layout, nest=probe), Homes(), threads, member, vectors))
         return self.with_conversions(nest, where, converted, over_registers(layout, homes, threads, member, vectors))
+
+    def check(self, nest: Nest, where: Threads, divided: Callable[[Nest], Stmt]) -> None:
+        """Under `knobs.verify`: is every iteration of the nest executed once?"""
+        extents = nest.static_extents
+        if not knobs.verify or not extents or 0 in extents:
+            return
+        counter = decl_buffer(extents, "int32", "counter")
+        probe = Nest(nest.loops, store(counter, const(1, "int32"), nest.vars), nest.span)
+        first = np.arange(self.block.count)
+        taking = first if where.groups is None else first[np.isin(first // GROUP, where.groups)]
+        values: dict[Var, Any] = {}
+        for var, extent in self.kernel.threads:
+            values[var], taking = taking % extent, taking // extent
+        check_coverage(divided(probe), counter, self.named(values, where), len(values[self.kernel.threads[0][0]]), self.what(nest))
+
+    def named(self, values: dict[Var, Any], where: Threads) -> dict[Var, Any]:
+        """The thread variables and the names that stand for linear indices."""
+        (x, ex), (y, ey), (z, _) = self.kernel.threads
+        linear = values[x] + ex * (values[y] + ey * values[z])
+        named = {**values, **({self.block.index: linear} if isinstance(self.block.index, Var) else {})}
+        if where.groups is not None and isinstance(where.index, Var) and not where.index.same_as(self.block.index):
+            named[where.index] = np.arange(len(linear))
+        return named
+
+    def what(self, nest: Nest) -> str:
+        return f"T.Parallel at {location_of(nest.loops[0] if nest.loops else nest.body)}"
 
     def width(self, nest: Nest, where: Threads, homes: Homes) -> int:
         """Neighbouring iterations for one thread: as many as make a vector, while all threads have work."""

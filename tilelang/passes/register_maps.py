@@ -7,6 +7,7 @@ a layout cannot be walked register by register). Every formula has been compared
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -73,17 +74,26 @@ def fit(values: np.ndarray, active: np.ndarray) -> Formula | None:
     """The formula of a table (threads, registers), which must hold where `active`; elsewhere it may give anything."""
     if not active[0, 0]:
         return None
-    threads, registers = _prefixes(active).argmax(), _prefixes(active.T).argmax()
-    line = values[: _prefixes(active)[threads], threads]
-    other = values.T[: _prefixes(active.T)[registers], registers]
-    found = Formula(int(values[0, 0]), fit_line(line), fit_line(other))
-    grid = found(*_grid(values.shape))
-    return found if np.array_equal(np.broadcast_to(grid, values.shape)[active], values[active]) else None
+    for line, other in itertools.product(_lines(values, active), _lines(values.T, active.T)):
+        found = Formula(int(values[0, 0]), fit_line(line), fit_line(other))
+        grid = found(*_grid(values.shape))
+        if np.array_equal(np.broadcast_to(grid, values.shape)[active], values[active]):
+            return found
+    return None
 
 
-def _prefixes(active: np.ndarray) -> np.ndarray:
-    """For each column the number of true entries before the first false one."""
-    return np.where(active.all(axis=0), len(active), active.argmin(axis=0))
+def _lines(values: np.ndarray, active: np.ndarray) -> list[np.ndarray]:
+    """Columns that may show how the values go on: the longest without a hole, and the fullest with its holes filled by what
+    stands before them."""
+    prefixes = np.where(active.all(axis=0), len(active), active.argmin(axis=0))
+    longest = int(prefixes.argmax())
+    whole = values[: prefixes[longest], longest]
+    fullest = int(np.where(active[0], active.sum(axis=0), -1).argmax())
+    places = np.nonzero(active[:, fullest])[0]
+    if len(places) == prefixes[longest]:
+        return [whole]
+    filled = values[np.maximum.accumulate(np.where(active[:, fullest], np.arange(len(active)), 0)), fullest]
+    return [whole, filled[: places[-1] + 1]]
 
 
 def _grid(shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
