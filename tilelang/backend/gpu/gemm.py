@@ -41,7 +41,7 @@ from ...passes.register_maps import register_map
 from ...target.limits import architecture
 from ...tileop.base import LowerContext, Lowering
 from ...tileop.loops import accumulation_dtype, extents_of, indices, mins_of, nest, read, tile, wide_dims, write
-from .instr import WARP, Instruction, product
+from .instr import WARP, Instruction, load_matrices, product
 from .warps import WarpGrid, Warps, at, bind_warps, loop, threads_of, warp_grid
 
 GEMM = "tl.tileop.gemm"
@@ -288,18 +288,51 @@ class _Emitter:
         allocations.append(AllocBuffer(buffer, None, self.span))
         return buffer
 
+    def rows_of_matrices(self, block: TensorRegion, rows: tuple[int, int], swapped: bool) -> bool:
+        """Can ldmatrix read the operand: rows of 16 aligned bytes along the contiguous dimension, none of them outside? swapped: the
+        block is stored (k, row), so that 8 x 8 blocks of 16-bit elements must be transposed on the way."""
+        bits, shape = tvm.DataType(dtype_of(block)).bits, shape_of(block.source)
+        last = mins_of(block)[-1]
+        chunk = 128 // bits
+        static = all(isinstance(e, int) for e in shape) and isinstance(last, int | IntImm)
+        if not static or len(block.source.ty.strides) or bits == 64 or (swapped and bits != 16):
+            return False
+        whole = rows[0] == rows[1] and self.p.size[2] % self.p.instruction.shape[2] == 0
+        return whole and shape[-1] % chunk == 0 and int(last) % chunk == 0
+
+    def load_blocks(
+        self, block: TensorRegion, target: Var, first: Expr, row: Any, column: Any, halves: int, count: int, swapped: bool
+    ) -> Stmt:
+        """`count` blocks of 8 rows by 16 bytes whose corner is (row, column) of the operand seen as (row, k): `halves` of them side by
+        side along the rows, then along k. Lane 8 q + r names row r of block q."""
+        rank, bits = len(block.region), tvm.DataType(dtype_of(block)).bits
+        chunk, lane = 128 // bits, self.warps.lane
+        q, r = (lane // 8 if count == 4 else lane // 8 % count), lane % 8
+        down, along = (q % halves, q // halves) if halves > 1 else (0, q)
+        if swapped:
+            where = {rank - 2: at(at(column, 8, along), 1, r), rank - 1: at(row, 8, down)}
+        else:
+            where = {rank - 2: at(at(row, 8, down), 1, r), rank - 1: at(column, chunk, along)}
+        place = [i if not isinstance(i, int) else const(i, "int32") for i in indices(block, where)]
+        source = region(block.source, place, [1] * (rank - 1) + [chunk])
+        registers = region(target, [first], [count * 32 // bits])
+        return load_matrices(count, swapped).call([registers, source], self.span)
+
     def load_left(self, a: TensorRegion, left: Var, i: Any, s: Any) -> Stmt:
         """The operand of instruction row i and step s: element q * e + x of a lane is row lane / 4 + 8 * (q % halves)."""
         grid, (m, _, k) = self.p.grid, self.p.instruction.shape
         e, halves = max(1, 32 // tvm.DataType(dtype_of(a)).bits), m // 8
         count = self.counts()[1]
+        bounds, swapped = (self.p.size[0], grid.rows * grid.m_tiles * m), self.p.transposed[0]
+        if m == 16 and self.rows_of_matrices(a, bounds, swapped):
+            corner = at(at(0, m * grid.m_tiles, self.warp_place(0)), m, i)
+            return self.load_blocks(a, left, at(0, count, i), corner, at(0, k, s), halves, 4, swapped)
         base = at(self.lane_group(), m * grid.m_tiles, self.warp_place(0))
 
         def part(q: Any) -> list[Stmt]:
             row = at(at(base, m, i), 8, q % halves if halves > 1 else 0)
             column = at(at(0, k, s), 4 * e, q // halves if halves > 1 else q)
-            bounds = (self.p.size[0], grid.rows * grid.m_tiles * m)
-            return [self.load_run(a, left, at(at(0, count, i), e, q), row, column, e, self.p.transposed[0], bounds)]
+            return [self.load_run(a, left, at(at(0, count, i), e, q), row, column, e, swapped, bounds)]
 
         return loop(count // e, part, "q", self.span)
 
@@ -308,12 +341,15 @@ class _Emitter:
         grid, (_, n, k) = self.p.grid, self.p.instruction.shape
         e = max(1, 32 // tvm.DataType(dtype_of(b)).bits)
         count = self.counts()[2]
+        bounds, swapped = (self.p.size[1], self.p.padded[1]), not self.p.transposed[1]
+        if count * tvm.DataType(dtype_of(b)).bits == 64 and self.rows_of_matrices(b, bounds, swapped):
+            corner = at(at(0, n * grid.n_tiles, self.warp_place(1)), n, j)
+            return self.load_blocks(b, right, const(0, "int32"), corner, at(0, k, s), 1, 2, swapped)
         base = at(self.lane_group(), n * grid.n_tiles, self.warp_place(1))
 
         def part(q: Any) -> list[Stmt]:
-            bounds = (self.p.size[1], self.p.padded[1])
             row, column = at(base, n, j), at(at(0, k, s), 4 * e, q)
-            return [self.load_run(b, right, at(0, e, q), row, column, e, not self.p.transposed[1], bounds)]
+            return [self.load_run(b, right, at(0, e, q), row, column, e, swapped, bounds)]
 
         return loop(count // e, part, "q", self.span)
 
