@@ -15,6 +15,7 @@ from typing import Any
 
 from ...errors import InternalError, TileNotSupportedError
 from ...ir.dialect import GLOBAL, op_name
+from ...ir.dtype_table import FLOATS, INTEGERS
 from ...ir.kernel import match_kernel
 from ...ir.tvm_api import (
     AllocBuffer,
@@ -54,7 +55,7 @@ _FUNCTION = {tirx.FloorDiv: "floor_div", tirx.FloorMod: "floor_mod", tirx.Mod: "
 RESERVED = frozenset(
     "call Refused kernels fast slow load workspace current_stream floor_div floor_mod trunc_div trunc_mod min max int float bool device "
     "stream careful grad_enabled solve fail address current_device range".split()
-)
+) | {*FLOATS, *INTEGERS, "handle"}
 
 
 class HostNames:
@@ -324,8 +325,8 @@ class HostText:
             a, b = self.expr(node.a), self.expr(node.b)
             return f"({a} / {b})" if is_float(dtype_of(node)) else f"trunc_div({a}, {b})"
         if isinstance(node, Cast):
-            to = "float" if is_float(dtype_of(node)) else "bool" if dtype_of(node) == "bool" else "int"
-            return f"{to}({self.expr(node.value)})"
+            value = self.expr(node.value)
+            return f"({value} != 0)" if dtype_of(node) == "bool" else f"{'float' if is_float(dtype_of(node)) else 'int'}({value})"
         if isinstance(node, tirx.Not):
             return f"(not {self.expr(node.a)})"
         if isinstance(node, tirx.Select):

@@ -136,6 +136,10 @@ class Statements(Printer):
         self.note(node)
         dtype = getattr(node.var.ty, "dtype", None)
         kind = "void*" if dtype is None else c_type(str(dtype))
+        if dtype is not None and str(dtype).startswith(("int", "uint")) and split(str(dtype))[1] == 1:
+            # Its range and divisors, not its value: looking through chains of names costs without limit.
+            self.e.analyzer.update(node.var, self.e.analyzer.const_int_bound(node.value), True)
+            self.e.analyzer.update(node.var, self.e.analyzer.modular_set(node.value), True)
         self.line(f"{'' if kind.endswith('*') else 'const '}{kind} {self.e.names.of(node.var)} = {self.e.text(node.value)};")
 
     # ---------------------------------------------------------------- stores
@@ -252,7 +256,7 @@ class Statements(Printer):
             count *= int(r.extent)
         element = c_type(dtype_of(to))
         size = count * bytes_of(dtype_of(to))
-        if not self.o.aligned:
+        if not (self.e.place(to.source).aligned and self.e.place(source.source).aligned):
             self._async(f"copy_now<{element}, {count}>({self.o.region_address(to)}, {self.o.region_address(source)})")
             return
         self._async(f"cp_async<{size}>({self.o.region_address(to)}, {self.o.region_address(source)})")
