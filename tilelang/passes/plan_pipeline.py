@@ -222,9 +222,7 @@ class _Loop:
         if opaque or any(v in self.names for v in names):
             return False
         read = accesses(expr, self.owner.roots)
-        return not any(a.root in self.written or a.ranges is None for a in read) and (
-            not read or all(is_buffer(v) for v in self.written)
-        )
+        return not any(a.root in self.written or a.ranges is None for a in read) and (not read or all(is_buffer(v) for v in self.written))
 
     # ---------------------------------------------------------------- the code
     def _code(self, moved: Sequence[_Moved], stages: int) -> Stmt:
@@ -306,9 +304,7 @@ def _row(tile: Var, version: Expr, index: Any) -> Expr:
 
 def _region(block: TensorRegion, versions: Var, version: Expr) -> TensorRegion:
     first, *others = block.region
-    return region(
-        versions, [_row(block.source, version, first.min), *(r.min for r in others)], [first.extent, *(r.extent for r in others)]
-    )
+    return region(versions, [_row(block.source, version, first.min), *(r.min for r in others)], [first.extent, *(r.extent for r in others)])
 
 
 def _with_version(stmt: Stmt, table: Mapping[Var, Var], version: Expr) -> Stmt:
@@ -383,4 +379,3 @@ def _manual(body: Stmt) -> bool:
 
     walk(body, {Call: visit})
     return bool(found)
-

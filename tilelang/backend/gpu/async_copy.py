@@ -117,7 +117,9 @@ def _inside(block: TensorRegion, start: list[Any]) -> Expr | None:
         bound = const(size, kind) if isinstance(size, int) else size
         if not isinstance(size, int) and dtype_of(size) != kind:
             bound = tirx.Cast(kind, size)
-        tests += [tirx.GE(index, const(0, kind)), tirx.LT(index, bound)]
+        if not (isinstance(low, int | IntImm) and int(low) >= 0):
+            tests.append(tirx.GE(index, const(0, kind)))
+        tests.append(tirx.LT(index, bound))
     result: Expr | None = None
     for test in tests:
         result = test if result is None else tirx.And(result, test)
