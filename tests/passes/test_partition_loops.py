@@ -429,6 +429,19 @@ def test_values_of_single_threads_need_one_iteration_each():
         lowered(main)
 
 
+def test_all_threads_must_reach_a_nest():
+    @T.prim_func
+    def main(Y: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding(0)
+            if tx < 32:
+                for i in T.Parallel(64):
+                    Y[i] = i
+
+    with pytest.raises(TileValueError, match="not all threads"):
+        lowered(main)
+
+
 def test_variables_of_every_thread():
     """A nest that writes a thread's own variable does so in all threads, for all iterations."""
 

@@ -206,8 +206,8 @@ class _Inference:
         return None
 
     def threads_of(self, buffer: Var) -> Threads:
-        groups = self.uses.groups.get(buffer, set()) - {None}
-        return part(self.block, next(iter(groups))) if groups else self.block
+        groups = [g for g in self.uses.groups.get(buffer, ()) if g is not None]
+        return part(self.block, groups[0]) if groups else self.block
 
     # ---------------------------------------------------------------- the order of choices
     def choose(self) -> None:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..errors import TileValueError
 from ..ir.access import allocations, view_roots
-from ..ir.context import FragmentPlan, PassContext
+from ..ir.context import PassContext
 from ..ir.dialect import (
     ANNOTATION_ALLOC,
     ATTR_COLLECTIVE,
@@ -26,13 +26,12 @@ from ..ir.dialect import (
     FACT_REPLICATED,
     FACT_SCRATCH,
     FRAGMENT,
-    LOCAL,
     SHARED_DYN,
     SHARED_SCOPES,
     op_name,
 )  # fmt: skip
 from ..ir.kernel import KernelRegion, map_kernels, rebuild_body
-from ..ir.rewrite import Descend, rewrite, walk
+from ..ir.rewrite import walk
 from ..ir.tvm_api import (
     AllocBuffer,
     AttrStmt,
@@ -48,34 +47,29 @@ from ..ir.tvm_api import (
     PrimFunc,
     SeqStmt,
     Stmt,
-    TensorLoad,
     TensorRegion,
     Var,
     While,
     const,
     decl_buffer,
     dtype_of,
-    load,
     location_of,
-    region,
     seq,
     static_shape,
     store,
     tirx,
-    tvm,
 )  # fmt: skip
 from ..knobs import knobs
 from .check_partition import check_coverage, check_layout
-from .coalescing import coalesced, replicated
+from .coalescing import coalesced
+from .fragment_homes import Home, default_plan, in_registers, overwrites
 from .loop_layouts import LoopLayout, owned_register, solve
 from .nest_code import Homes, from_scratch, guarded, over_block, over_registers, rewritten_body, serial_loops, to_scratch
 from .nests import FragmentAccess, Nest, is_nest, mentions, read_nest
-from .register_maps import RegisterMap, register_map
+from .register_maps import register_map
 from .thread_groups import GROUP, Threads, belongs, groups_of, part, whole_block
 from .uniformity import BARRIERS, Uniformity, is_warp_call
 from .vector_width import is_plain, vector_width
-
-_BARRIER_COST = 32  # of a conversion, in elements of one thread
 
 
 def partition_loops(func: PrimFunc, ctx: PassContext) -> PrimFunc:
@@ -83,20 +77,6 @@ def partition_loops(func: PrimFunc, ctx: PassContext) -> PrimFunc:
     a value which differs between threads and has not one iteration for each thread."""
     roots = view_roots(func.body)
     return func.with_body(map_kernels(func.body, lambda kernel: _Partition(kernel, ctx, roots).run().to_stmt()))
-
-
-@dataclass(frozen=True)
-class Home:
-    """Where one fragment lives."""
-
-    map: RegisterMap
-    registers: Var
-    threads: Threads
-    member: tuple[Expr, ...]
-
-    @property
-    def cost(self) -> int:
-        return _BARRIER_COST + 2 * self.map.registers
 
 
 class _Partition:
@@ -111,6 +91,8 @@ class _Partition:
         self.demoted: set[Var] = set()
         self.allocated: set[Var] = set()
         self.scratch: dict[Var, Var] = {}
+        self.parted: Stmt | None = None  # the statement around this point at which threads part
+        self.lowered = False  # inside the program of a thread that a lowering made
 
     def run(self) -> KernelRegion:
         before: list[Stmt] = []
@@ -125,12 +107,13 @@ class _Partition:
         return self.kernel.with_body(seq([*before, *tiles, body]))
 
     def allocation(self, node: AllocBuffer) -> Stmt:
-        """The registers of a fragment in its place, unless they are allocated already."""
-        if node.buffer not in self.homes:
-            return node
-        home = self.homes[node.buffer]
-        facts = {ANNOTATION_ALLOC: {FACT_REPLICATED: True}} if home.map.same_for_all else None
-        return seq([]) if home.registers in self.allocated else AllocBuffer(home.registers, facts, node.span)
+        """The registers of a fragment in its place, unless a lowering has had them allocated already."""
+        home = self.homes.get(node.buffer)
+        if home is not None:
+            return seq([]) if home.registers in self.allocated else self.allocation(AllocBuffer(home.registers, None, node.span))
+        if any(h.map.same_for_all and h.registers.same_as(node.buffer) for h in self.homes.values()):
+            return AllocBuffer(node.buffer, {ANNOTATION_ALLOC: {FACT_REPLICATED: True}}, node.span)
+        return node
 
     def declare(self, node: AllocBuffer) -> None:
         self.allocated.add(node.buffer)
@@ -139,7 +122,7 @@ class _Partition:
             self.demoted.add(node.buffer)
         if node.buffer.scope() != FRAGMENT:
             return
-        plan = self.ctx.fragments.get(node.buffer) or self.default_plan(node.buffer)
+        plan = self.ctx.fragments.get(node.buffer) or default_plan(node.buffer, self.block.count)
         threads = self.block if plan.groups is None else part(self.block, plan.groups)
         member = () if plan.groups is None else (belongs(self.block, plan.groups),)
         found = register_map(plan.layout, threads.count)
@@ -147,14 +130,6 @@ class _Partition:
         if knobs.verify:
             check_layout(str(node.buffer.name), plan, static_shape(node.buffer), threads.count)
         self.homes[node.buffer] = Home(found, plan.registers, threads, member)
-
-    def default_plan(self, buffer: Var) -> FragmentPlan:
-        """A fragment made after layouts were chosen: one element on every thread, a tile spread over them."""
-        shape, bits = static_shape(buffer), tvm.DataType(dtype_of(buffer)).bits
-        many = math.prod(shape) > 1
-        layout = coalesced(shape, bits, self.block.count) if many else replicated(shape, self.block.count)
-        registers = decl_buffer((layout.get_register_size(),), dtype_of(buffer), str(buffer.name), LOCAL, span=buffer.span)
-        return FragmentPlan(layout, registers)
 
     # ---------------------------------------------------------------- statements
     def stmt(self, node: Stmt, where: Threads) -> Stmt:
@@ -169,16 +144,34 @@ class _Partition:
             return node
         if isinstance(node, AttrStmt):
             return self.attribute(node, where)
+        if isinstance(node, For | While | IfThenElse):
+            outer = self.parted
+            if outer is None and not self.lowered and self.uniform.divergent(node):
+                self.parted = node
+            result = self.control(node, where)
+            self.parted = outer
+            return result
+        return self.leaf(node, where)
+
+    def control(self, node: For | While | IfThenElse, where: Threads) -> Stmt:
         if isinstance(node, For):
             low, extent = self.scalar(node.min), self.scalar(node.extent)
             return For(node.loop_var, low, extent, node.kind, self.stmt(node.body, where), node.thread_binding, node.annotations,
                        node.step, node.span)  # fmt: skip
         if isinstance(node, While):
             return While(self.scalar(node.condition), self.stmt(node.body, where), node.span)
-        if isinstance(node, IfThenElse):
-            otherwise = self.stmt(node.else_case, where) if node.else_case is not None else None
-            return IfThenElse(self.scalar(node.condition), self.stmt(node.then_case, where), otherwise, node.span)
-        return self.leaf(node, where)
+        otherwise = self.stmt(node.else_case, where) if node.else_case is not None else None
+        return IfThenElse(self.scalar(node.condition), self.stmt(node.then_case, where), otherwise, node.span)
+
+    def require_all(self, node: Stmt) -> None:
+        """A collective statement must be reached by all threads."""
+        if self.parted is not None:
+            at = location_of(self.parted)
+            raise TileValueError(
+                "a collective statement stands where not all threads of the block arrive: the condition around it differs between threads",
+                at=location_of(node), notes=[(at, "threads part here")] if at is not None else [],
+                remedy="make the condition depend on block indices or shared values only, or move the statement out",
+            )  # fmt: skip
 
     def attribute(self, node: AttrStmt, where: Threads) -> Stmt:
         if node.attr_key == ATTR_WS:
@@ -192,7 +185,13 @@ class _Partition:
             body = seq([*before, self.stmt(node.body, threads)])
             return rebuild_body(node, body)
         if node.attr_key == ATTR_COLLECTIVE:
-            return self.stmt(node.body, where) if self.of_threads(node.body) else self.once(node.body, where)
+            self.require_all(node)
+            if not self.of_threads(node.body):
+                return self.once(node.body, where)
+            self.lowered = True
+            result = self.stmt(node.body, where)
+            self.lowered = False
+            return result
         return rebuild_body(node, self.stmt(node.body, where))
 
     def of_threads(self, body: Stmt) -> bool:
@@ -226,45 +225,25 @@ class _Partition:
 
     # ---------------------------------------------------------------- statements of every thread
     def leaf(self, node: Stmt, where: Threads) -> Stmt:
-        if isinstance(node, Evaluate) and op_name(node.value) == "tl.print" and self.prints_tile(node.value):
+        if isinstance(node, Evaluate) and op_name(node.value) == "tl.print" and self.printed_once(node.value):
             return self.nest(node, where)
         result = self.scalar(node)
         if isinstance(node, BufferStore) and node.buffer in self.demoted:
             return guarded(result, [_is_zero(where)], node.span)
         return result
 
-    def prints_tile(self, call: Call) -> bool:
-        return any(isinstance(a, TensorRegion) and a.source.scope() in (*SHARED_SCOPES, FRAGMENT) for a in call.args)
+    def printed_once(self, call: Call) -> bool:
+        """A tile is printed by one thread, unless the program has chosen the threads that do."""
+        scopes = {a.source.scope() for a in call.args if isinstance(a, TensorRegion)}
+        return FRAGMENT in scopes or (self.parted is None and bool(scopes & set(SHARED_SCOPES)))
 
     def scalar(self, node: Any) -> Any:
         """A statement or expression of a thread, in which a fragment must be one that every thread holds whole."""
-
-        def index(buffer: Var, indices: Sequence[Any]) -> list[Any]:
-            home = self.homes[buffer]
-            assert home.map.same_for_all, f"{buffer.name}: an element of a spread fragment is named by a thread"
-            return [home.map.layout.forward(list(indices), 0)[1]]
-
-        def on_load(inner: TensorLoad, descend: Descend) -> Expr:
-            if inner.source not in self.homes:
-                return descend.children(inner)
-            return load(self.homes[inner.source].registers, index(inner.source, [descend(i) for i in inner.indices]), inner.span)
-
-        def on_store(inner: BufferStore, descend: Descend) -> Stmt:
-            if inner.buffer not in self.homes:
-                return descend.children(inner)
-            at = index(inner.buffer, [descend(i) for i in inner.indices])
-            return store(self.homes[inner.buffer].registers, descend(inner.value), at, inner.span)
-
-        def on_region(inner: TensorRegion, descend: Descend) -> Expr:
-            if inner.source not in self.homes:
-                return descend.children(inner)
-            at = index(inner.source, [descend(r.min) for r in inner.region])
-            return region(self.homes[inner.source].registers, at, [const(1, "int32")])
-
-        return rewrite(node, {TensorLoad: on_load, BufferStore: on_store, TensorRegion: on_region})
+        return in_registers(node, self.homes)
 
     # ---------------------------------------------------------------- nests
     def nest(self, node: Stmt, where: Threads) -> Stmt:
+        self.require_all(node)
         nest = read_nest(node, lambda b: b in self.homes, self.roots)
         if nest.outer_locals:
             return self.everywhere(nest, where)
@@ -401,7 +380,7 @@ class _Partition:
                 )
             member = () if home.threads.groups == where.groups else home.member
             threads = where if not member else home.threads
-            if not _overwrites(nest, buffer, static_shape(buffer)):
+            if not overwrites(nest, buffer, static_shape(buffer)):
                 before.append(to_scratch(home.map, home.registers, tile, threads, member, nest.span))
             if buffer in nest.whole or any(a.writes for a in nest.fragments if a.buffer.same_as(buffer)):
                 after.append(from_scratch(home.map, home.registers, tile, threads, member, nest.span))
@@ -466,21 +445,6 @@ def _constant_read(access: FragmentAccess) -> bool:
 def _iterations(loops: Sequence[For]) -> int:
     """Iterations of serial loops; a guess for symbolic extents."""
     return math.prod(int(f.extent) if isinstance(f.extent, IntImm) else 64 for f in loops)
-
-
-def _overwrites(nest: Nest, buffer: Var, shape: Sequence[int]) -> bool:
-    """Does the nest write every element of the fragment, without reading any?"""
-    mine = [a for a in nest.fragments if a.buffer.same_as(buffer)]
-    if buffer in nest.whole or any(a.reads or a.conditional for a in mine) or nest.static_extents is None:
-        return False
-    identity = register_map(coalesced(shape, 128, 1), 1)
-    for access in mine:
-        layout = solve(nest, access, identity, set()) if identity is not None else None
-        if layout is not None:
-            active, dynamic = layout.active()
-            if active.all() and not dynamic:
-                return True
-    return False
 
 
 def _holds_nest(node: Stmt) -> bool:

@@ -214,7 +214,8 @@ def register_map(layout: Fragment, threads: int) -> RegisterMap | None:
     first = _first_copies(held) if replicated else ()
     if first is None:
         return None
-    return RegisterMap(layout, held, () if flat is not None else tuple(coordinates), flat, *found, first, replicated)
+    known = () if flat is not None else tuple(c for c in coordinates if c is not None)
+    return RegisterMap(layout, held, known, flat, *found, first, replicated)
 
 
 def _inside(held: np.ndarray, coordinates: list[Any], shape: Sequence[int], active: np.ndarray) -> bool:
@@ -237,7 +238,7 @@ def _conditions(
     inside = ~functools.reduce(np.logical_or, outside)
     if np.array_equal(inside, active):
         return needed, ()
-    used = active.any(axis=1)
+    used = np.asarray(active.any(axis=1))
     tests = tests_for(used)
     if tests is None or not np.array_equal(inside & used[:, None], active):
         return None
