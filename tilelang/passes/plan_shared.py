@@ -8,7 +8,6 @@ the two are kept apart. `check_plan` looks at the result again. Over the budget 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +25,7 @@ from .barrier_planner import BarrierPlanner
 from .check_plan import check_plan
 from .life_ranges import Life, life_ranges, peak
 from .memory_plan import MemoryPlan, Planned, extent, pack
+from .pad_shared import elements_of
 
 _BARRIERS = (BARRIER, CLUSTER_BARRIER)
 _KEY_REUSE_OFF = "tl.disable_shared_memory_reuse"
@@ -185,7 +185,7 @@ def _request(stmt: AllocBuffer) -> _Request:
             at=at, remedy="use a compile-time constant tile size",
         )  # fmt: skip
     element = dtype(dtype_of(buffer))
-    bits = math.prod(shape) * max(element.bits, 8) * element.lanes
+    bits = elements_of(buffer) * max(element.bits, 8) * element.lanes
     facts = dict(dict(stmt.annotations or {}).get(ANNOTATION_ALLOC, {}))
     if "alignment" in facts:
         return _Request(buffer, (bits + 7) // 8, int(facts["alignment"]), str(facts.get("alignment_reason", "asked for")), at)

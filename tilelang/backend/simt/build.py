@@ -33,9 +33,9 @@ from ...ir.tvm_api import (
     is_buffer,
     location_of_span,
     shape_of,
-    static_shape,
 )  # fmt: skip
 from ...knobs import knobs
+from ...passes.pad_shared import elements_of
 from ..base import Artifact
 from . import scope as sc
 from .counters import Counters
@@ -190,7 +190,7 @@ class _Program(Statements):
                 continue
             if "bytes" in facts and info(dtype_of(buffer)).bits < 8:
                 del facts["offset"]  # the plan packs what NumPy keeps one to a byte
-            elements = int(np.prod(static_shape(buffer), dtype=np.int64)) * info(dtype_of(buffer)).lanes
+            elements = elements_of(buffer) * info(dtype_of(buffer)).lanes
             offset = int(facts["offset"]) if "offset" in facts else end
             name = buffer.name
             while name in taken:
