@@ -78,7 +78,7 @@ OPS = (
     # dst names 1, 2 or 4 elements, with as many values; returns the previous value
     OpInfo("tl.atomic", ("u", "v*"), doc="attrs kind add|max|min|or|and|xor|exch|load|store, memory_order"),
     OpInfo("tl.dp4a", ("r", "r", "u"), doc="C[0] += sum of four int8 products"),
-    # operands are described by the record of `backend/cuda/instr.py` that attr "name" selects; roles: attr "roles"
+    # operands are described by the record of `backend/gpu/instr.py` that attr "name" selects; roles: attr "roles"
     OpInfo("tl.instr", ("v*",), doc="one hardware instruction; attrs name, roles (one letter for each operand)"),
     OpInfo("tl.cp_async", ("w", "r"), doc="asynchronous copy of 4, 8 or 16 contiguous bytes, global to shared; lands when waited for"),
     OpInfo("tl.cp_async_commit", (), doc="close a group of asynchronous copies"),
