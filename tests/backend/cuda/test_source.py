@@ -6,7 +6,8 @@ import pytest
 
 import tilelang
 import tilelang.language as T
-from tilelang.backend.cuda import toolchain
+from tilelang.backend.cuda import hooks, toolchain
+from tilelang.engine.callback import register_cuda_postproc_callback
 from tilelang.errors import InternalError, TileNotSupportedError, TileValueError
 
 from .programs import ALL, add_one, scalars, two_kernels, vector_add
@@ -87,6 +88,15 @@ def test_nvcc_takes_the_same_text(monkeypatch):
     monkeypatch.setattr(toolchain, "nvrtc", lambda: None)
     cubin = toolchain.compile_source(program.text, "sm_90a")
     assert cubin.reports["main_kernel"].registers > 0
+
+
+def test_the_user_may_change_the_text():
+    register_cuda_postproc_callback(lambda text, target: f"// changed for {target}\n{text}")
+    try:
+        assert source(add_one()).startswith("// changed for cuda")
+    finally:
+        hooks.forget()
+    assert not source(add_one()).startswith("// changed")
 
 
 def test_grid_of_four_dimensions_is_refused():

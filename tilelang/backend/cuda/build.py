@@ -17,7 +17,7 @@ from ...ir.context import PassContext
 from ...ir.kernel import KernelRegion, map_kernels
 from ...ir.tvm_api import PrimFunc, Stmt, Var
 from ..base import Artifact
-from . import toolchain
+from . import hooks, toolchain
 from .host import HostText
 from .launch import Launcher
 from .program import CudaProgram, KernelText, compile_flags, print_kernel, source_text, written_buffers
@@ -49,7 +49,8 @@ def print_program(func: PrimFunc, ctx: PassContext) -> CudaProgram:
     written = {buffer for region in regions for buffer in written_buffers(region, roots)}
     host = HostText(func, [k.arguments for k in fast], written).text()
     facts = [k.facts for k in fast]
-    return CudaProgram(name, _text(func, fast), _text(func, careful), host, facts, compile_flags(func, ctx))
+    text, slow = (hooks.apply(_text(func, kernels), ctx.target) for kernels in (fast, careful))
+    return CudaProgram(name, text, slow, host, facts, compile_flags(func, ctx))
 
 
 def _text(func: PrimFunc, kernels: list[KernelText]) -> str:
@@ -109,4 +110,4 @@ def load(folder: Any, ctx: PassContext) -> Artifact:
 
 def version(ctx: PassContext) -> str:
     """What the machine code depends on besides the program: compiler, headers, architecture."""
-    return f"cuda-1 {toolchain.version()} {toolchain.header_fingerprint()} {target_arch(ctx)}"
+    return f"cuda-1 {toolchain.version()} {toolchain.header_fingerprint()} {target_arch(ctx)} {hooks.key()}"
