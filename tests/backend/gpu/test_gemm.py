@@ -142,3 +142,49 @@ def test_layouts_are_total_and_injective(policy):
             assert grid.count <= warps
             grid.accumulator((m, n)).check(32 * warps)
             grid.left((m, 32)).check(32 * warps)
+
+
+def test_groups_of_threads_multiply_side_by_side():
+    @T.prim_func
+    def main(A: T.Tensor((64, 32), "float16"), B: T.Tensor((32, 64), "float16"), C: T.Tensor((2, 64, 64), "float32")):
+        with T.Kernel(1, threads=256):
+            a = T.alloc_shared((64, 32), "float16")
+            b = T.alloc_shared((32, 64), "float16")
+            c0 = T.alloc_fragment((64, 64), "float32")
+            c1 = T.alloc_fragment((64, 64), "float32")
+            r = T.alloc_fragment((64,), "float32")
+            T.copy(A, a)
+            T.copy(B, b)
+            T.sync_threads()
+            with T.ws(0):
+                T.gemm(a, b, c0, clear_accum=True)
+                T.copy(c0, C[0, :, :])
+            with T.ws(1):
+                T.gemm(a, b, c1, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
+                T.reduce_sum(c1, r, dim=1)
+                for i, j in T.Parallel(64, 64):
+                    c1[i, j] = c1[i, j] - r[i]
+                T.copy(c1, C[1, :, :])
+
+    a, b, c = values((64, 32), "float16"), values((32, 64), "float16"), np.zeros((2, 64, 64), np.float32)
+    notes = run(main, a, b, c)
+    assert notes["gemm"] == ["mma"] * 2 and notes["reduce"] == ["registers and shuffles"]
+    product = a.astype(np.float32) @ b.astype(np.float32)
+    np.testing.assert_array_equal(c, [product, product - product.sum(1, keepdims=True)])
+
+
+def test_two_dimensional_blocks():
+    @T.prim_func
+    def main(A: T.Tensor((32, 32), "float16"), B: T.Tensor((32, 32), "float16"), C: T.Tensor((32, 32), "float32")):
+        with T.Kernel(1, threads=(16, 4)):
+            a = T.alloc_shared((32, 32), "float16")
+            b = T.alloc_shared((32, 32), "float16")
+            c = T.alloc_fragment((32, 32), "float32")
+            T.copy(A, a)
+            T.copy(B, b)
+            T.gemm(a, b, c, clear_accum=True)
+            T.copy(c, C)
+
+    a, b, c = values((32, 32), "float16"), values((32, 32), "float16"), np.zeros((32, 32), np.float32)
+    run(main, a, b, c)
+    np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32))
