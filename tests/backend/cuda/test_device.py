@@ -121,7 +121,7 @@ def test_conversions_there_and_back(dtype):
                 F[bx * 256 + i] = T.cast(X[bx * 256 + i], "float32")
                 Y[bx * 256 + i] = T.cast(T.cast(X[bx * 256 + i], "float32"), dtype)
 
-    bits = torch.arange(count, device="cuda").to(torch.uint8 if count == 256 else torch.uint16)
+    bits = torch.arange(count, device="cuda").to(torch.uint8 if count == 256 else torch.int16)
     x = bits.view(kind)
     f, y = torch.empty(count, device="cuda"), torch.empty_like(x)
     compiled(main)(x, f, y)
