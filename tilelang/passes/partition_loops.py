@@ -227,6 +227,9 @@ class _Partition:
     def leaf(self, node: Stmt, where: Threads) -> Stmt:
         if isinstance(node, Evaluate) and op_name(node.value) == "tl.print" and self.printed_once(node.value):
             return self.nest(node, where)
+        spread = [b for b, home in self.homes.items() if not home.map.same_for_all]
+        if isinstance(node, BufferStore | Evaluate) and mentions(node, set(spread)):
+            return self.nest(node, where)  # a nest without loops among the statements of a lowering
         result = self.scalar(node)
         if isinstance(node, BufferStore) and node.buffer in self.demoted:
             return guarded(result, [_is_zero(where)], node.span)
