@@ -19,18 +19,21 @@ from ...ir.context import PassContext
 from ...ir.dialect import ANNOTATION_ALLOC, SHARED_SCOPES, op_name
 from ...ir.dtype_table import info, numpy_type
 from ...ir.kernel import KernelRegion, match_kernel
-from ...ir.rewrite import walk
+from ...ir.rewrite import substitute, walk
 from ...ir.tvm_api import (
     AllocBuffer,
+    Analyzer,
     AttrStmt,
     Call,
     DeclBuffer,
     PrimFunc,
     Stmt,
     Var,
+    const,
     dtype_of,
     ffi,
     is_buffer,
+    linear_coefficients,
     location_of_span,
     shape_of,
 )  # fmt: skip
@@ -106,9 +109,9 @@ class _Program(Statements):
             name = scope.fresh(param.name)
             names.append(name)
             if not is_buffer(param):
-                facts = info(dtype_of(param)) if dtype_of(param) != "handle" else None
-                known = (int(facts.low), int(facts.high)) if facts is not None and facts.is_integer else (None, None)
-                scope.names[param] = Value(name, dtype_of(param), True, *known)
+                dtype = _scalar_type(param)
+                known = (int(info(dtype).low), int(info(dtype).high)) if info(dtype).is_integer else (None, None)
+                scope.names[param] = Value(name, dtype, True, *known)
         scope.emit(f"def {self.entry}(H, {', '.join([*names, *self._symbols()])}):")
         scope.depth += 1
         scope.emit("g = H.host")
@@ -124,12 +127,14 @@ class _Program(Statements):
         self.symbols: dict[Var, str] = {}
         for param in self.func.params:
             if is_buffer(param):
-                for part in (*param.ty.shape, *param.ty.strides):
-                    if isinstance(part, Var) and part not in self.symbols and part not in self.scope.names:
-                        self.symbols[part] = self.scope.fresh(part.name)
-                        facts = info(dtype_of(part))
-                        self.scope.names[part] = Value(self.symbols[part], dtype_of(part), True, 0, int(facts.high))
+                for extent in (*param.ty.shape, *param.ty.strides):
+                    walk(extent, {Var: self._symbol})
         return list(self.symbols.values())
+
+    def _symbol(self, symbol: Var) -> None:
+        if symbol not in self.symbols and symbol not in self.scope.names:
+            name = self.symbols[symbol] = self.scope.fresh(symbol.name)
+            self.scope.names[symbol] = Value(name, dtype_of(symbol), True, 0, int(info(dtype_of(symbol)).high))
 
     def _attr(self, stmt: AttrStmt) -> None:
         kernel = match_kernel(stmt) if self.on_host else None
@@ -190,6 +195,8 @@ class _Program(Statements):
                 continue
             if "bytes" in facts and info(dtype_of(buffer)).bits < 8:
                 del facts["offset"]  # the plan packs what NumPy keeps one to a byte
+            if facts.get("scratch"):
+                self.scratch.add(buffer)
             elements = elements_of(buffer) * info(dtype_of(buffer)).lanes
             offset = int(facts["offset"]) if "offset" in facts else end
             name = buffer.name
@@ -251,8 +258,23 @@ def _arguments(params: Sequence[Var], args: Sequence[Any], wanted: Sequence[Var]
                 symbols.setdefault(part, actual)
             elif isinstance(part, int) and part != actual:
                 raise TileValueError(f"{param.name}: extent {actual} where {part} is expected")
+            elif not isinstance(part, int):
+                solve(part, actual, symbols)
         values.append(_window(param.name, array, bool(len(param.ty.strides))))
     return values + [symbols[s] for s in wanted]
+
+
+def solve(extent: Any, actual: int, symbols: dict[Var, int]) -> None:
+    """The value of the only unknown symbol of a linear extent, such as n in 2 * n + 1."""
+    variables: list[Var] = []
+    walk(extent, {Var: variables.append})
+    unknown = [v for v in dict.fromkeys(variables) if v not in symbols]
+    if len(unknown) != 1:
+        return
+    known = {v: const(symbols[v], dtype_of(v)) for v in variables if v in symbols}
+    linear = linear_coefficients(substitute(extent, known), unknown)
+    if linear is not None and linear[0][0]:
+        symbols[unknown[0]] = (actual - int(Analyzer().simplify(linear[1]))) // linear[0][0]
 
 
 def _window(name: str, array: np.ndarray, strided: bool) -> Global:
@@ -263,10 +285,15 @@ def _window(name: str, array: np.ndarray, strided: bool) -> Global:
     return Global(name, np.lib.stride_tricks.as_strided(array, (size,), (array.itemsize,)))
 
 
+def _scalar_type(param: Var) -> str:
+    """Element type of a scalar parameter; a raw pointer has none of its own."""
+    return str(param.ty.dtype) if hasattr(param.ty, "dtype") else "handle"
+
+
 def _number(param: Var, value: Any) -> Any:
     if isinstance(value, ctypes.c_void_p):
         return value.value
-    facts = info(dtype_of(param))
+    facts = info(_scalar_type(param))
     if facts.kind == "float":
         return np.dtype(numpy_type(facts.base)).type(value)
     if facts.kind == "bool":
@@ -286,6 +313,5 @@ def as_numpy(value: Any) -> np.ndarray:
         return np.empty(shape, kind)
     size = 1 + sum((e - 1) * s // kind.itemsize for e, s in zip(shape, strides, strict=True))
     memory = (ctypes.c_uint8 * (size * kind.itemsize)).from_address(tensor.data_ptr())
-    flat = np.ctypeslib.as_array(memory).view(kind)
-    return np.lib.stride_tricks.as_strided(flat, shape, strides)
+    return np.ndarray(shape, kind, np.ctypeslib.as_array(memory), 0, strides)
 

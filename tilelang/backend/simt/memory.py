@@ -76,6 +76,9 @@ class Global(Memory):
         except IndexError:
             return self.outside(group, index, mask, site)
 
+    def load_any(self, group: Any, index: Any, mask: Any, site: Site) -> Any:
+        return self.load(group, index, mask, site)
+
     def store(self, group: Any, index: Any, value: Any, mask: Any, site: Site) -> None:
         if mask is False:
             return
@@ -170,6 +173,15 @@ class Registers(Memory):
                 self._know()[places] = True
         except IndexError:
             self.outside(group, index, mask, site)
+
+    def load_any(self, group: Any, index: Any, mask: Any, site: Site) -> Any:
+        """`load` of what may never have been written."""
+        before = self.full, self.all_full
+        self.full, self.all_full = [True] * self.size, True
+        try:
+            return self.load(group, index, mask, site)
+        finally:
+            self.full, self.all_full = before
 
     def _fill(self, places: Any) -> None:
         if self.all_full:
@@ -315,6 +327,8 @@ class Shared(Memory):
             self.put(at, piece, order, value, site)
         except IndexError:
             self.outside(group, index, mask, site)
+
+    load_any = load
 
     def put(self, at: Any, piece: Any, order: Any, value: Any, site: Site) -> None:
         """Store into places that are already resolved."""

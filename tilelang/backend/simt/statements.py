@@ -27,6 +27,7 @@ from ...ir.tvm_api import (
     IntImm,
     SeqStmt,
     Stmt,
+    TensorLoad,
     Var,
     While,
     dtype_of,
@@ -61,7 +62,8 @@ class Statements:
         self.axes = 0  # leading axes: loops around that run all at once
         self.on_host = True
         self.by_warp = False
-        self.shared: dict[str, str] = {}
+        self.shared: dict[Var, str] = {}
+        self.scratch: set[Var] = set()  # shared tiles that the compiler made
         self.rules = (
             (SeqStmt, self._seq), (BufferStore, self._store), (For, self._for), (IfThenElse, self._if), (Bind, self._bind),
             (AllocBuffer, self._alloc), (DeclBuffer, self._view), (Evaluate, self._evaluate), (AttrStmt, self._attr), (While, self._while),
@@ -107,6 +109,9 @@ class Statements:
     def _store(self, stmt: BufferStore) -> None:
         place = self.scope.places[stmt.buffer]
         value = self.expressions(stmt.value, self.mask)
+        if stmt.buffer in self.scratch and isinstance(stmt.value, TensorLoad) and ".load(" in value.text:
+            # A fragment passes through the compiler's own tile as a whole, also where nobody has written it yet.
+            value = Value(value.text.replace(".load(", ".load_any(", 1), value.dtype, value.uniform)
         index = self.expressions.linear(place, list(stmt.indices), self.mask)
         site = self.scope.site("write", stmt.buffer.name)
         self.scope.emit(f"{place.name}.store(g, {index.text}, {value.text}, {self.mask}, {site})")

@@ -145,9 +145,8 @@ def double_to_half(value: Any, kind: Any) -> Any:
 
 def reinterpret(value: Any, kind: Any) -> Any:
     """The same bits as another type of the same size."""
-    array = np.ascontiguousarray(value)
-    found = array.view(kind) if array.ndim else array.reshape(1).view(kind)
-    return found if array.ndim else found[0]
+    array = np.asarray(value)
+    return array.view(kind) if array.ndim else array.reshape(1).view(kind)[0]
 
 
 # ---------------------------------------------------------------- choices
