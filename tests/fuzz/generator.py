@@ -221,11 +221,7 @@ class Generator:
 
     def copy(self) -> Stmt | None:
         src = self.pick(self.tiles)
-        dests = [
-            t
-            for t in self.tiles
-            if t is not src and [e for e in t.shape if e != 1] == [e for e in src.shape if e != 1] and len(t.shape) == len(src.shape)
-        ]
+        dests = [t for t in self.tiles if t is not src and t.shape == src.shape]
         if not dests:
             return None
         dest = self.pick(dests)

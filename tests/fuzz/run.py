@@ -82,6 +82,7 @@ def run(seeds: range, target: str, jobs: int, chunk: int = 50) -> dict[int, str]
                     attempt([seed])
                 except (BrokenProcessPool, TimeoutError) as err:
                     failures[seed] = f"the process died or hung: {type(err).__name__}"
+        print(f"{start + len(part)} of {len(seeds)} run, failed: {sorted(failures) or 'none'}", file=sys.stderr, flush=True)
     return failures
 
 

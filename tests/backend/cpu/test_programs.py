@@ -146,3 +146,29 @@ def test_likely_conditions():
     a, b = np.arange(50, dtype=np.int32) % 7, np.zeros(50, np.int32)
     tilelang.compile(main, target="cpu")(a, b)
     assert np.array_equal(b, np.where(a > 3, a, 0))
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_offsets_of_more_than_31_bits(symbolic):
+    """The far end of a tensor of 2^32 elements; of its pages only those that are touched exist."""
+    size = 1 << 16
+    rows = T.dynamic("rows") if symbolic else size
+
+    @T.prim_func
+    def main(A: T.Tensor((rows, size), "int8"), O: T.Tensor((64,), "int8")):
+        with T.Kernel(1, threads=64):
+            tile = T.alloc_fragment((1, 64), "int8")
+            A[rows - 1, size - 1] = T.int8(7)
+            T.fill(tile, 3)
+            T.copy(tile, A[rows - 2, 0])
+            for i in T.Parallel(64):
+                O[i] = A[rows - 2, i] + A[rows - 1, size - 64 + i]
+
+    try:
+        array = np.zeros((size, size), np.int8)
+    except MemoryError:
+        pytest.skip("no 4 GiB of address space")
+    out = np.zeros(64, np.int8)
+    tilelang.compile(main, target="cpu")(array, out)
+    assert out.tolist() == [3] * 63 + [10]
+    assert (array[-1, -1], array[-2, 63], array[-2, 64], array[0, 0]) == (7, 3, 0, 0)

@@ -9,6 +9,7 @@ from .build import build, load, version
 from .effects import lower_effects
 from .gemm import GEMM
 from .grid import spread_grid
+from .offsets import widen_offsets
 from .prepare import prepare_threads
 from .reduce import REDUCE
 from .scalars import legalize_scalars
@@ -25,7 +26,7 @@ BACKEND = Backend(
         "loops": (("prepare_threads", prepare_threads), ("block_threads", block_threads),),
         "last": (
             ("lower_effects", lower_effects), ("solve_symbols", solve_symbols), ("legalize_scalars", legalize_scalars),
-            ("spread_grid", spread_grid),
+            ("spread_grid", spread_grid), ("widen_offsets", widen_offsets),
         ),
     },
 )
