@@ -194,8 +194,17 @@ def _sets(make: Callable[[], tuple[torch.Tensor, ...]]) -> list[tuple[torch.Tens
     return [one, *(make() for _ in range(min(8, max(1, 2 * L2_BYTES // size))))]
 
 
-def compare(name: str, program: Any, make: Callable[[], tuple[torch.Tensor, ...]], theirs: Callable[..., Any], label: str, reference: Callable[..., Any],
-            work: float, unit: str, tolerance: float) -> Row:  # fmt: skip
+def compare(
+    name: str,
+    program: Any,
+    make: Callable[[], tuple[torch.Tensor, ...]],
+    theirs: Callable[..., Any],
+    label: str,
+    reference: Callable[..., Any],
+    work: float,
+    unit: str,
+    tolerance: float,
+) -> Row:
     """Check, then time. `make` gives inputs and one output, last; work: FLOP or bytes of one call."""
     kernel = tilelang.compile(program, target="cuda")
     sets = _sets(make)
