@@ -120,6 +120,11 @@ class SourceNotFoundError(TileRuntimeError):
     """The Python source of a kernel function cannot be read (typed at a bare prompt, or exec'd)."""
 
 
+class SimtError(TileRuntimeError):
+    """The emulator saw a kernel do something that has no defined result: a race, a read of memory nobody wrote, an access
+    outside its allocation, a barrier that not all threads reach."""
+
+
 class InternalError(RuntimeError):
     """A broken law inside the compiler: always our bug, never the user's."""
 

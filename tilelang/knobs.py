@@ -47,6 +47,8 @@ KNOBS = (
     Knob("dump", "TILELANG_DUMP", (), _names, "names of stages (or 'all') whose program is printed to stderr"),
     Knob("num_threads", "TVM_NUM_THREADS", 0, int, "worker threads of the CPU backend; 0 = all cores"),
     Knob("cpu", "TILELANG_CPU", "", str, "LLVM name of the processor to compile for; empty = this one", codegen=True),
+    Knob("cuda_home", "CUDA_HOME", Path("/usr/local/cuda"), Path, "folder of the CUDA toolkit, for nvcc and its headers"),
+    Knob("simt_seed", "TILELANG_SIMT_SEED", 0, int, "seed of the orders that the emulator (target simt) draws"),
     Knob("autotune_timeout", "TILELANG_AUTO_TUNING_TIMEOUT", 100.0, float, "seconds one tuned configuration may take"),
 )
 

@@ -13,7 +13,6 @@ import tilelang.language as T
 from tilelang import testing
 from tilelang.carver.arch import CUDA
 from tilelang.carver.template import MatmulTemplate
-from tilelang.engine.callback import register_cuda_postproc_callback
 from tilelang.errors import TileNotSupportedError, TileTypeError, TileValueError
 from tilelang.intrinsics import TensorCoreIntrinEmitter
 from tilelang.primitives import gemm
@@ -171,7 +170,6 @@ def test_what_needs_a_gpu_says_so():
         TensorCoreIntrinEmitter,
         gemm,
         lambda: Analyzer.analysis(None, None),
-        lambda: register_cuda_postproc_callback(lambda c, t: c),
     ):
         with pytest.raises(TileNotSupportedError):
             call()

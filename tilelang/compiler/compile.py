@@ -12,13 +12,15 @@ from typing import Any
 
 from ..backend.base import Artifact, Backend
 from ..backend.cpu import BACKEND as CPU
+from ..backend.cuda import BACKEND as CUDA
+from ..backend.simt import BACKEND as SIMT
 from ..errors import InternalError, TileError, TileNotSupportedError, TileValueError
 from ..ir.context import PassContext
 from ..ir.tvm_api import PrimFunc
 from ..target.target import Target
 from .pipeline import run, stages_for, tell
 
-BACKENDS: Mapping[str, Backend] = {backend.kind: backend for backend in (CPU,)}
+BACKENDS: Mapping[str, Backend] = {backend.kind: backend for backend in (CPU, CUDA, SIMT)}
 
 
 def backend_for(target: Target) -> Backend:

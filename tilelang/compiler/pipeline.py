@@ -17,12 +17,15 @@ from ..backend.base import Backend, Pass
 from ..errors import TileWarning, warn
 from ..ir.context import PassContext
 from ..ir.tvm_api import PrimFunc
-from ..ir.verify import LOOPS, TILE, verify
+from ..ir.verify import LEVELS, LOOPS, THREADS, TILE, verify
 from ..knobs import knobs
 from ..passes.check_initialisation import check_initialisation
 from ..passes.check_program import check_program
 from ..passes.guard_bounds import guard_bounds
+from ..passes.insert_barriers import insert_barriers
 from ..passes.lower_tile_ops import lower_tile_ops
+from ..passes.partition_loops import partition_loops
+from ..passes.plan_shared import plan_shared
 from ..passes.simplify import simplify
 
 
@@ -38,19 +41,26 @@ STAGES = (
     # tiles
     Stage("check_program", TILE, check_program, tells=True),
     Stage("check_initialisation", TILE, check_initialisation, tells=True),
-    Stage("slot:tiles", TILE),
+    Stage("slot:tiles", TILE),  # a GPU: plan_pipeline, infer_layouts
     # tiles -> loops
     Stage("lower_tile_ops", LOOPS, lower_tile_ops),
     Stage("slot:loops", LOOPS),
     Stage("guard_bounds", LOOPS, guard_bounds),
     Stage("simplify", LOOPS, simplify),
     Stage("slot:last", LOOPS),
+    # loops -> threads (a GPU; the CPU has left the list)
+    Stage("partition_loops", THREADS, partition_loops),
+    Stage("simplify_threads", THREADS, simplify),
+    Stage("insert_barriers", THREADS, insert_barriers),
+    Stage("plan_shared", THREADS, plan_shared),
 )
 
 
 def stages_for(backend: Backend) -> Iterator[Stage]:
     """The list with the backend's passes in its slots."""
     for stage in STAGES:
+        if LEVELS.index(stage.level) > LEVELS.index(backend.last_level):
+            return
         if stage.run is not None:
             yield stage
         else:

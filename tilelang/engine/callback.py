@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import TileNotSupportedError
+from ..backend.cuda import hooks
+from ..errors import TileValueError
 
 
 def register_cuda_postproc(func: Callable[[str, Any], str], override: bool = True) -> None:
-    """func(code, target) -> code would be applied to generated CUDA text. There is no CUDA backend in this version."""
-    raise TileNotSupportedError("a callback on generated CUDA text", remedy="there is no CUDA backend in this version")
+    """func(code, target) -> code is applied to the CUDA text of every program compiled from here on. override: False refuses to
+    replace a function that is registered already (TileValueError)."""
+    if not override and hooks.key():
+        raise TileValueError("a callback on generated CUDA text is registered already", remedy="pass override=True to replace it")
+    hooks.register(func)
 
 
 def register_cuda_postproc_callback(func: Any = None, *, override: bool = True) -> Any:

@@ -151,7 +151,7 @@ class _Collector:
         if name in _ADDRESS_OPS:
             self.address(node, visitor)
         elif entry is not None:
-            roles = entry.roles
+            roles = str(node.attrs["roles"]) if name == "tl.instr" else entry.roles
             for k, arg in enumerate(node.args):
                 self.operand(node, arg, roles[min(k, len(roles) - 1)][0] if roles else "v", visitor, name == "tl.atomic")
         elif name == _ALLREDUCE:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import Location
+from ..layout.fragment import Fragment
 from ..target.target import Target
 
 
@@ -19,15 +20,29 @@ class Note:
     text: str
 
 
+@dataclass(frozen=True)
+class FragmentPlan:
+    """Where a fragment lives: `layout` maps an element (and copy) to (thread, register); `registers` is the per-thread
+    buffer (scope local) that holds them. Both names mean the same storage. groups: None, or the 128-thread groups (`T.ws`)
+    on whose threads alone it lives; `layout` counts the threads of these groups from 0."""
+
+    layout: Fragment
+    registers: Any
+    groups: tuple[int, ...] | None = None
+
+
 @dataclass
 class PassContext:
     """Handed to every stage. `config`: pass configuration by its string key, e.g. "tl.disable_safe_memory_legalize".
-    `lowerings`: the backend's `tileop.base.Lowering` records, best first."""
+    `lowerings`: the backend's `tileop.base.Lowering` records, best first. `fragments`: plans by fragment buffer, made by
+    `infer_layouts`. `memory`: the plan of shared memory, made by `plan_shared`."""
 
     target: Target
     config: Mapping[str, Any] = field(default_factory=dict)
     lowerings: Sequence[Any] = ()
     notes: list[Note] = field(default_factory=list)
+    fragments: dict[Any, FragmentPlan] = field(default_factory=dict)
+    memory: list[Any] = field(default_factory=list)
 
     def note(self, at: Location | None, subject: str, text: str) -> None:
         self.notes.append(Note(at, subject, text))

@@ -31,6 +31,9 @@ ATTR_REDUCE_SCOPE = "reduce_scope"  # TVM's own: AttrStmt(node=CommReducer) arou
 ANNOTATION_PARALLEL = "tl.parallel"  # on the outermost For of a T.Parallel nest: number of loops in the nest
 ANNOTATION_PIPELINE = "tl.pipeline"  # on the For of T.Pipelined: Map num_stages, order, stage, ...
 ANNOTATION_ALLOC = "tl.alloc"  # on AllocBuffer: Map of facts (arrive_counts, op, replication, ...)
+FACT_DEMOTED = "demoted"  # in "tl.alloc": a fragment that lives in shared memory, with the reason
+FACT_SCRATCH = "scratch"  # in "tl.alloc": shared memory of the compiler's own; it gets barriers in every configuration
+FACT_REPLICATED = "replicated"  # in "tl.alloc": registers that hold the same values in every thread
 IF_THEN_ELSE, LIKELY = "prim.if_then_else", "prim.likely"  # names of two of TVM's own operators
 THREAD_TAGS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 BLOCK_TAGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
@@ -75,6 +78,11 @@ OPS = (
     # dst names 1, 2 or 4 elements, with as many values; returns the previous value
     OpInfo("tl.atomic", ("u", "v*"), doc="attrs kind add|max|min|or|and|xor|exch|load|store, memory_order"),
     OpInfo("tl.dp4a", ("r", "r", "u"), doc="C[0] += sum of four int8 products"),
+    # operands are described by the record of `backend/gpu/instr.py` that attr "name" selects; roles: attr "roles"
+    OpInfo("tl.instr", ("v*",), doc="one hardware instruction; attrs name, roles (one letter for each operand)"),
+    OpInfo("tl.cp_async", ("w", "r"), doc="asynchronous copy of 4, 8 or 16 contiguous bytes, global to shared; lands when waited for"),
+    OpInfo("tl.cp_async_commit", (), doc="close a group of asynchronous copies"),
+    OpInfo("tl.cp_async_wait", ("v",), doc="wait until at most so many groups are in flight; visible to this thread only"),
     OpInfo("tl.sync_threads", ("v*",), collective=True, doc="block barrier; optional barrier id and count"),
     OpInfo("tl.sync_warp", ("v*",), warp=True, doc="warp barrier"),
     OpInfo("tl.sync_grid", (), collective=True, doc="grid barrier (cooperative launch)"),

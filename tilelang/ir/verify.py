@@ -25,8 +25,8 @@ from .tvm_api import (
     tirx,
 )
 
-TILE, LOOPS = "TILE", "LOOPS"
-LEVELS = (TILE, LOOPS)
+TILE, LOOPS, THREADS = "TILE", "LOOPS", "THREADS"
+LEVELS = (TILE, LOOPS, THREADS)
 
 _KINDS = frozenset(int(k) for k in (ForKind.SERIAL, ForKind.PARALLEL, ForKind.VECTORIZED, ForKind.UNROLLED))
 

@@ -18,60 +18,12 @@ from .. import layout as theory
 from ..errors import TileAssertionError, TileTypeError, TileValueError
 from ..ir.builder import Builder, in_kernel
 from ..ir.dialect import ANNOTATION_ALLOC, FRAGMENT, GLOBAL, REDUCER
+from ..ir.evaluate import evaluate
 from ..ir.expr import as_expr
 from ..ir.rewrite import substitute
-from ..ir.tvm_api import AllocBuffer, Analyzer, Call, Cast, Expr, IntImm, Var, is_buffer, shape_of, tirx
-from ..layout import LayoutError
+from ..ir.tvm_api import AllocBuffer, Analyzer, Expr, Var, is_buffer, shape_of, tirx
 from ..layout.index_map import as_shape
 from ..layout.symbol import coordinate_names
-
-_BINARY: Mapping[type, Callable[[Any, Any], Any]] = {
-    tirx.Add: np.add,
-    tirx.Sub: np.subtract,
-    tirx.Mul: np.multiply,
-    tirx.FloorDiv: np.floor_divide,
-    tirx.FloorMod: np.mod,
-    tirx.Div: lambda a, b: np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b)),
-    tirx.Mod: np.fmod,
-    tirx.Min: np.minimum,
-    tirx.Max: np.maximum,
-    tirx.BitwiseAnd: np.bitwise_and,
-    tirx.BitwiseOr: np.bitwise_or,
-    tirx.BitwiseXor: np.bitwise_xor,
-    tirx.LShift: np.left_shift,
-    tirx.RShift: np.right_shift,
-    tirx.EQ: np.equal,
-    tirx.NE: np.not_equal,
-    tirx.LT: np.less,
-    tirx.LE: np.less_equal,
-    tirx.GT: np.greater,
-    tirx.GE: np.greater_equal,
-    tirx.And: np.logical_and,
-    tirx.Or: np.logical_or,
-}
-
-
-def evaluate(expr: Expr, values: Mapping[Var, Any]) -> Any:
-    """The value of an integer expression at integers or int64 arrays for its variables."""
-    if isinstance(expr, IntImm):
-        return int(expr)
-    if isinstance(expr, Var):
-        if expr not in values:
-            raise LayoutError(f"a layout may use its own coordinates only, not {expr.name}")
-        return values[expr]
-    if type(expr) in _BINARY:
-        return _BINARY[type(expr)](evaluate(expr.a, values), evaluate(expr.b, values))
-    if isinstance(expr, Cast):
-        return evaluate(expr.value, values)
-    if isinstance(expr, tirx.Not):
-        return np.logical_not(evaluate(expr.a, values))
-    if isinstance(expr, tirx.BitwiseNot):
-        return np.invert(evaluate(expr.a, values))
-    if isinstance(expr, tirx.Select):
-        return np.where(*(evaluate(e, values) for e in (expr.condition, expr.true_value, expr.false_value)))
-    if isinstance(expr, Call) and str(getattr(expr.op, "name", "")).endswith("if_then_else"):
-        return np.where(*(evaluate(e, values) for e in expr.args))
-    raise LayoutError(f"a layout is made of integer operations; {expr} is none")
 
 
 class _Formula:

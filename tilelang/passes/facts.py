@@ -95,6 +95,7 @@ class Facts:
         self._unknown: set[Var] = set()  # may hold any value of their type
         self._sizes: dict[Var, int] = {}  # leaves in the values of names, names replaced by their values
         self._by_hash: dict[int, list[tuple[Expr, Var]]] = {}
+        self._stand_ins: set[Var] = set()
 
     # ---- what is known
     def bind_range(self, var: Var, low: Any, extent: Any) -> None:
@@ -181,7 +182,14 @@ class Facts:
         if isinstance(expr, Var | IntImm) or type_range(dtype_of(operand)) is None or self.sound(expr) is not expr:
             return expr
         result = self.analyzer.simplify(expr)
-        return result if dtype_of(result) == dtype_of(expr) else expr
+        return result if dtype_of(result) == dtype_of(expr) and not self._has_stand_in(result) else expr
+
+    def _has_stand_in(self, expr: Expr) -> bool:
+        """The analyzer replaces names by what they are bound to, where a stand-in may be part of it."""
+        found: list[Var] = []
+        if self._stand_ins:
+            walk(expr, {Var: lambda v: found.append(v) if v in self._stand_ins else None})
+        return bool(found)
 
     # ---- expressions that the analyzer may reason about
     def sound(self, expr: Any) -> Any:
@@ -230,14 +238,20 @@ class Facts:
         var = Var("part", dtype_of(node))  # the analyzer knows the range of its type
         self._by_hash.setdefault(key, []).append((node, var))
         self._unknown.add(var)
+        self._stand_ins.add(var)
         return var
 
     def _snapshot(self, expr: Any) -> Any:
         """`expr` with fresh variables for its loads."""
         if not is_expr(expr) or isinstance(expr, Var | IntImm):
             return expr
-        expr = rewrite(expr, {TensorLoad: lambda node, _: Var("part", dtype_of(node))})
+        expr = rewrite(expr, {TensorLoad: self._snapshot_node})
         return self.sound(expr)
+
+    def _snapshot_node(self, node: TensorLoad, _: Descend) -> Var:
+        var = Var("part", dtype_of(node))
+        self._stand_ins.add(var)
+        return var
 
 
 def _affine(expr: Expr) -> bool:

@@ -179,7 +179,7 @@ class _Guard:
         if not isinstance(value, Call):
             return node, []
         call, conditions = self.operands(value, self.expr)
-        if op_name(value) == IF_THEN_ELSE or call is value:
+        if op_name(value) == IF_THEN_ELSE or (call is value and not conditions):
             guarded = self.expr(value)
             return (node if guarded is value else Evaluate(guarded, node.span)), []
         return Evaluate(call, node.span), conditions

@@ -13,8 +13,20 @@ from typing import Any
 
 from ..ir.access import view_roots
 from ..ir.context import PassContext
-from ..ir.dialect import ANNOTATION_PARALLEL, ATTR_COLLECTIVE, FRAGMENT, THREAD_SCOPES, VAR, info, op_name
-from ..ir.kernel import KernelRegion, map_kernels
+from ..ir.dialect import (
+    ANNOTATION_ALLOC,
+    ANNOTATION_PARALLEL,
+    ATTR_COLLECTIVE,
+    ATTR_WS,
+    FACT_SCRATCH,
+    FRAGMENT,
+    SHARED_SCOPES,
+    THREAD_SCOPES,
+    VAR,
+    info,
+    op_name,
+)  # fmt: skip
+from ..ir.kernel import KernelRegion, map_kernels, rebuild_body
 from ..ir.rewrite import Descend, rewrite, walk
 from ..ir.tvm_api import (
     AllocBuffer,
@@ -47,6 +59,7 @@ from ..ir.tvm_api import (
 from ..tileop import TILE_OPS
 from ..tileop.base import LowerContext
 from ..tileop.logical import LOGICAL_OPS, lower_logical
+from .thread_groups import groups_of
 
 _PORTABLE = {operator.op: operator for operator in TILE_OPS}
 Maker = Callable[[], Stmt]
@@ -71,9 +84,11 @@ class _Lowerer:
         self.before: list[Maker] = []
         self.again: list[Maker] = []
         self.span: Span | None = None
+        self.groups: tuple[int, ...] | None = None
 
     def run(self) -> KernelRegion:
-        rules: dict[Any, Any] = {SeqStmt: self.sequence, Evaluate: self.evaluate, For: self.loop}
+        rules: dict[Any, Any] = {SeqStmt: self.sequence, Evaluate: self.evaluate, For: self.loop, AttrStmt: self.attribute}
+        rules[AllocBuffer] = lambda node, _: seq(self.allocated(node))
         if self.has_logical:
             rules |= {Call: self.logical, (BufferStore, Bind, AssertStmt): self.leaf, IfThenElse: self.branch, While: self.repeat}
         with self.home() as declared:
@@ -94,13 +109,19 @@ class _Lowerer:
 
     def declare(self, buffer: Var) -> list[Stmt]:
         """Declare a temporary in the innermost home; one of symbolic shape right where it is used (returned)."""
-        statements: list[Stmt] = [AllocBuffer(buffer, None, self.span)]
+        facts = {ANNOTATION_ALLOC: {FACT_SCRATCH: True}} if buffer.scope() in SHARED_SCOPES else None
+        statements = self.allocated(AllocBuffer(buffer, facts, self.span))
         if buffer.scope() == VAR:
             statements.append(store(buffer, const(0, dtype_of(buffer)), [0], self.span))
         if not all(isinstance(e, int) for e in shape_of(buffer)):
             return statements
         self.homes[-1].extend(statements)
         return []
+
+    def allocated(self, node: AllocBuffer) -> list[Stmt]:
+        """An allocation, and that of a fragment's registers, which lowerings may name."""
+        plan = self.passes.fragments.get(node.buffer)
+        return [node] if plan is None else [node, AllocBuffer(plan.registers, None, node.span)]
 
     # ---- operators
     def lower(self, call: Call, span: Span | None) -> Stmt:
@@ -112,7 +133,7 @@ class _Lowerer:
 
     def context(self, call: Call, span: Span | None) -> LowerContext:
         private = any(isinstance(a, TensorRegion) and a.source.scope() in THREAD_SCOPES for a in call.args)
-        return LowerContext(self.passes, self.kernel, span, self.in_parallel or private, self.roots)
+        return LowerContext(self.passes, self.kernel, span, self.in_parallel or private, self.roots, groups=self.groups)
 
     def finish(self, lowered: Stmt, ctx: LowerContext) -> Stmt:
         here = [stmt for buffer in ctx.temporaries for stmt in self.declare(buffer)]
@@ -134,6 +155,14 @@ class _Lowerer:
     # ---- statements
     def sequence(self, node: SeqStmt, descend: Descend) -> Stmt:
         return seq([descend(child) for child in node.seq])
+
+    def attribute(self, node: AttrStmt, descend: Descend) -> Stmt:
+        outer = self.groups
+        if node.attr_key == ATTR_WS:
+            self.groups = groups_of(node)
+        body = descend(node.body)
+        self.groups = outer
+        return rebuild_body(node, body)
 
     def evaluate(self, node: Evaluate, descend: Descend) -> Stmt:
         self.span = node.span

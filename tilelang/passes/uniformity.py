@@ -38,6 +38,7 @@ from ..ir.tvm_api import (
     Var,
     While,
     ffi,
+    is_buffer,
 )  # fmt: skip
 
 ALLREDUCE = "tirx.tvm_thread_allreduce"
@@ -186,7 +187,7 @@ class Uniformity:
             return
         if diverged or self.varies(stmt):
             for access in accesses(stmt, self.roots):
-                if access.writes and access.root.scope() in THREAD_SCOPES and access.root not in self.inner:
+                if access.writes and _of_thread(access.root) and access.root not in self.inner:
                     self.varying.add(access.root)
 
     def _note_inner(self, node: Any) -> None:
@@ -202,7 +203,7 @@ class Uniformity:
 
         def want(node: Any) -> None:
             for access in accesses(node, self.roots):
-                if access.root.scope() in THREAD_SCOPES:
+                if _of_thread(access.root):
                     wanted.add(access.root)
             walk(node, {Var: wanted.add})
 
@@ -239,7 +240,7 @@ class Uniformity:
                 return
             if isinstance(node, For | IfThenElse | While) and not self.has_cut(node) and self.varies(node):
                 for access in accesses(node, self.roots):
-                    if access.writes and access.root.scope() in THREAD_SCOPES and access.root not in self.demanded:
+                    if access.writes and _of_thread(access.root) and access.root not in self.demanded:
                         self.varying.add(access.root)
                 return
             visitor.default_visit(node)
@@ -251,7 +252,7 @@ class Uniformity:
         local = _declared(stmt)
         for access in accesses(stmt, self.roots):
             root = access.root
-            if access.writes and root.scope() in THREAD_SCOPES and root not in self.varying and root not in local:
+            if access.writes and _of_thread(root) and root not in self.varying and root not in local:
                 return True
         return False
 
@@ -268,6 +269,11 @@ class Uniformity:
 
         ffi.structural_visit(stmt, [((For, While, Evaluate), visit)])
         return found
+
+
+def _of_thread(root: Var) -> bool:
+    """Memory of which each thread has its own? (What a raw pointer leads to is global memory.)"""
+    return is_buffer(root) and root.scope() in THREAD_SCOPES
 
 
 def _declared(stmt: Stmt) -> set[Var]:

@@ -114,13 +114,16 @@ def prepare(signature: Signature, args: Sequence[Any], device: str = "cpu") -> P
     first = next((value for value in args if is_array(value)), None)
     for k, param in enumerate(signature.params):
         if k in signature.out_idx:
-            values[k] = _output(param, binder, first)
+            values[k] = _output(param, binder, first, device)
             arrays[k] = array_info(values[k], param.name)
         if k in arrays:
             _check_layout(param, arrays[k], binder)
-            values[k] = _passable(param, arrays[k])
+            values[k] = _passable(param, arrays[k], device)
         elif param.kind == TENSOR:
             shape = tuple(_or_one(d, binder) for d in param.shape)
+            if device != "cpu":
+                values[k] = ArrayInfo(param.dtype, shape, compact_strides(shape), device, 0, False, False, None)
+                continue
             values[k] = placeholder(param.dtype, shape, tuple(_or_one(d, binder) for d in param.strides) if param.strides else None)
     given = dict(zip(positions, args, strict=True))
     helped = {k for k in positions if values[k] is not given[k]} | {k for k in signature.out_idx if isinstance(values[k], View)}
@@ -209,18 +212,20 @@ def _check_layout(param: Param, got: ArrayInfo, binder: Binder) -> None:
             )
 
 
-def _passable(param: Param, got: ArrayInfo) -> Any:
+def _passable(param: Param, got: ArrayInfo, device: str) -> Any:
     if got.direct:
         return got.keep
+    if device != "cpu":
+        return got  # the launcher of a GPU reads addresses itself
     # The compiled function compares strides even where they mean nothing.
     return View(got.address, param.dtype, got.shape, None if param.strides is None else got.strides, got.keep)
 
 
-def _output(param: Param, binder: Binder, like: Any) -> Any:
+def _output(param: Param, binder: Binder, like: Any, device: str) -> Any:
     shape = tuple(evaluate(d, binder.values) for d in param.shape)
     if any(e < 0 for e in shape):
         raise TileValueError(f"{param.name}: the size of this output comes out as {shape}")
-    return empty(shape, param.dtype, like)
+    return empty(shape, param.dtype, like, device)
 
 
 def _or_one(dim: Dim, binder: Binder) -> int:
@@ -294,9 +299,10 @@ class Quick:
     checks: tuple[tuple[int, Callable[[Any], bool]], ...]
     outputs: tuple[tuple[int, Callable[[Sequence[Any]], Any]], ...]
     views: tuple[tuple[int, Callable[[Any], View | None]], ...] = ()
+    entry: Callable[..., Any] | None = None
 
 
-def quick_call(signature: Signature, args: Sequence[Any]) -> Quick | None:
+def quick_call(signature: Signature, args: Sequence[Any], device: str = "cpu") -> Quick | None:
     """The direct way for arguments of the types of `args`, or None if they always need `prepare`. What the checks leave
     out, the compiled function refuses itself."""
     torch = torch_module()
@@ -308,7 +314,8 @@ def quick_call(signature: Signature, args: Sequence[Any]) -> Quick | None:
             if param.strides is not None and param.written:
                 return None  # elements may share memory
             if torch is not None and kind in (torch.Tensor, torch.nn.Parameter):
-                checks.append((position, _torch_writable if param.written else _torch_plain))
+                if device == "cpu":  # the launcher of a GPU makes these checks itself
+                    checks.append((position, _torch_writable if param.written else _torch_plain))
             elif kind is not np.ndarray or info(param.dtype).bits < 8:
                 return None
             elif param.dtype not in NUMPY_OWN:
@@ -323,6 +330,8 @@ def quick_call(signature: Signature, args: Sequence[Any]) -> Quick | None:
         elif kind is not bool:
             return None
     like = next((value for value in args if is_array(value)), None)
+    if device != "cpu" and not is_torch(like):
+        return None
     makers = [(k, _maker(signature, signature.params[k], like)) for k in sorted(signature.out_idx)]
     if any(make is None for _, make in makers):
         return None

@@ -184,8 +184,11 @@ def placeholder(dtype: str, shape: tuple[int, ...], strides: tuple[int, ...] | N
     return View(ctypes.addressof(_nothing), dtype, shape, strides, _nothing)
 
 
-def empty(shape: tuple[int, ...], dtype: str, like: Any) -> Any:
-    """A fresh array for an output: a torch tensor on the device of `like` if that is one, else a NumPy array."""
+def empty(shape: tuple[int, ...], dtype: str, like: Any, device: str = "cpu") -> Any:
+    """A fresh array for an output: a torch tensor on the device of `like` if that is one, or of a GPU that is asked for; else a NumPy
+    array."""
+    if device == "cuda" and not is_torch(like):
+        return _empty_on_gpu(shape, dtype)
     if like is not None and is_torch(like):
         torch = torch_module()
         kind = getattr(torch, dtype, None)
@@ -196,3 +199,11 @@ def empty(shape: tuple[int, ...], dtype: str, like: Any) -> Any:
     if kind is None:
         raise TileTypeError(f"NumPy has no element type {dtype} for an output")
     return np.empty(shape, kind)
+
+
+def _empty_on_gpu(shape: tuple[int, ...], dtype: str) -> Any:
+    try:
+        import torch  # noqa: PLC0415 (optional)  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise TileTypeError("outputs on a GPU are torch tensors, and torch is not installed", remedy="pass the outputs") from None
+    return torch.empty(shape, dtype=getattr(torch, dtype), device="cuda")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ class JITKernel:
         if quick.outputs or quick.views:
             return self._call_adapted(quick, args)
         try:
-            self._entry(*args)
+            (quick.entry or self._entry)(*args)
         except Exception as error:
             return self._retry(args, error)
         return None
@@ -98,7 +99,7 @@ class JITKernel:
                 values[parameter] = view(values[parameter])
                 if values[parameter] is None:
                     return self._call_checked(args)
-            self._entry(*values)
+            (quick.entry or self._entry)(*values)
         except Exception as error:
             return self._retry(args, error, {parameter for parameter, _ in quick.views})
         return _returned([made[k] for k in self.signature.out_idx])
@@ -119,9 +120,12 @@ class JITKernel:
     def _call_checked(self, args: Sequence[Any]) -> Any:
         """A call whose arguments are checked one by one; remembers argument types that need no such checks."""
         prepared = prepare(self.signature, args, self._device)
-        quick = quick_call(self.signature, args)
+        # The emulator is slower than any check.
+        quick = quick_call(self.signature, args, self._device) if self.target.kind != "simt" else None
         if quick is not None:
-            self._quick[tuple(map(type, args))] = quick
+            direct = getattr(self._entry, "direct", None)  # a launcher with a shorter way for values of these types
+            entry = None if direct is None else direct(tuple(map(type, prepared.values)))
+            self._quick[tuple(map(type, args))] = replace(quick, entry=entry)
         self._entry(*prepared.values)
         return _returned(prepared.outputs)
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..ir.context import PassContext
 from ..ir.kernel import KernelRegion
 from ..ir.tvm_api import Call, Span, Stmt, Var
+from ..layout.fragment import Fragment
 
 
 @dataclass
@@ -20,7 +22,8 @@ class LowerContext:
 
     per_thread: the statement belongs to one thread (or to one iteration of `T.Parallel`): loops are serial, and no
     "tl.collective" attribute is put around them. roots: for every view the buffer that owns its storage. temporaries:
-    buffers made by the lowering; the pass declares them at the top of the kernel region (of the iteration).
+    buffers made by the lowering; the pass declares them at the top of the kernel region (of the iteration). groups: the
+    128-thread groups (`T.ws`) that execute the statement, None for the whole block.
     """
 
     passes: PassContext
@@ -29,6 +32,7 @@ class LowerContext:
     per_thread: bool = False
     roots: Mapping[Var, Var] = field(default_factory=dict)
     temporaries: list[Var] = field(default_factory=list)
+    groups: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -45,9 +49,11 @@ class TileOperator:
 @dataclass(frozen=True)
 class Lowering:
     """A faster way for one operator on one backend. accepts: None, or why this call is declined (told to the user by
-    `explain`). After acceptance an exception is a bug and propagates."""
+    `explain`). After acceptance an exception is a bug and propagates. layouts: on a GPU, the layouts that the lowering wants
+    for its fragment operands, asked before layouts are chosen; `accepts` then looks at the layouts that were chosen."""
 
     name: str
     op: str
     accepts: Callable[[Call, LowerContext], str | None]
     lower: Callable[[Call, LowerContext], Stmt]
+    layouts: Callable[[Call, LowerContext], Mapping[Any, Fragment]] | None = None

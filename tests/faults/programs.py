@@ -1,0 +1,132 @@
+"""Kernels into whose lowered form faults are planted, each with arguments and the expected outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import tilelang.language as T
+
+from ..backend.simt import programs as threads
+
+
+@dataclass(frozen=True)
+class Subject:
+    """program(): a fresh program. arguments(): fresh inputs and poisoned outputs. expected(*arguments): {position: values}."""
+
+    program: Callable[[], Any]
+    arguments: Callable[[], list[Any]]
+    expected: Callable[..., dict[int, np.ndarray]]
+    tolerance: float = 0.0
+    config: tuple[tuple[str, Any], ...] = ()
+
+
+def _gemm() -> Any:
+    m, n, k = 64, 64, 96
+
+    @T.prim_func
+    def main(A: T.Tensor((m, k), "float16"), B: T.Tensor((k, n), "float16"), C: T.Tensor((m, n), "float32")):
+        with T.Kernel(1, 1, threads=128):
+            a = T.alloc_shared((m, 32), "float16")
+            b = T.alloc_shared((32, n), "float16")
+            c = T.alloc_fragment((m, n), "float32")
+            T.clear(c)
+            for ko in T.Pipelined(k // 32, num_stages=2):
+                T.copy(A[0, ko * 32], a)
+                T.copy(B[ko * 32, 0], b)
+                T.gemm(a, b, c)
+            T.copy(c, C)
+
+    return main
+
+
+def _gemm_arguments() -> list[Any]:
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((64, 96)).astype(np.float16), rng.standard_normal((96, 64)).astype(np.float16)
+    return [a, b, np.full((64, 64), np.nan, np.float32)]
+
+
+def _transpose() -> Any:
+    @T.prim_func
+    def main(X: T.Tensor((70, 50), "float32"), Y: T.Tensor((50, 70), "float32")):
+        with T.Kernel(T.ceildiv(70, 32), T.ceildiv(50, 32), threads=128) as (bx, by):
+            s = T.alloc_shared((32, 33), "float32")
+            for i, j in T.Parallel(32, 32):
+                s[i, j] = X[bx * 32 + i, by * 32 + j]
+            for i, j in T.Parallel(32, 32):
+                Y[by * 32 + i, bx * 32 + j] = s[j, i]
+
+    return main
+
+
+def _softmax() -> Any:
+    @T.prim_func
+    def main(X: T.Tensor((8, 200), "float32"), Y: T.Tensor((8, 200), "float32")):
+        with T.Kernel(2, threads=64) as bx:
+            s = T.alloc_shared((4, 200), "float32")
+            f = T.alloc_fragment((4, 200), "float32")
+            top = T.alloc_fragment((4,), "float32")
+            total = T.alloc_fragment((4,), "float32")
+            T.copy(X[bx * 4, 0], s)
+            T.copy(s, f)
+            T.reduce_max(f, top, dim=1)
+            for i, j in T.Parallel(4, 200):
+                f[i, j] = T.exp(f[i, j] - top[i])
+            T.reduce_sum(f, total, dim=1)
+            for i, j in T.Parallel(4, 200):
+                f[i, j] = f[i, j] / total[i]
+            T.copy(f, Y[bx * 4, 0])
+
+    return main
+
+
+def _softmax_of(x: np.ndarray, _: Any) -> dict[int, np.ndarray]:
+    e = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
+    return {1: e / e.sum(1, keepdims=True)}
+
+
+def _two_tiles() -> Any:
+    """Two shared tiles that live at the same time, written and read in two rounds."""
+
+    @T.prim_func
+    def main(X: T.Tensor((2, 128), "float32"), Z: T.Tensor((2, 128), "float32"), Y: T.Tensor((2, 128), "float32")):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((128,), "float32")
+            b = T.alloc_shared((128,), "float32")
+            tx = T.get_thread_binding()
+            for k in T.serial(2):
+                a[tx] = X[k, tx]
+                b[tx] = Z[k, tx] * 2.0
+                Y[k, tx] = a[127 - tx] + b[(tx + 64) % 128]
+
+    return main
+
+
+def _pair(seed: int, *shapes: tuple[int, ...]) -> list[Any]:
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal(s, np.float32) for s in shapes[:-1]] + [np.full(shapes[-1], np.nan, np.float32)]
+
+
+SUBJECTS = {
+    "gemm": Subject(
+        _gemm, _gemm_arguments, lambda a, b, c: {2: a.astype(np.float64) @ b.astype(np.float64)}, 1e-3,
+    ),
+    "transpose": Subject(_transpose, lambda: _pair(1, (70, 50), (50, 70)), lambda x, y: {1: x.T}),
+    "softmax": Subject(_softmax, lambda: _pair(2, (8, 200), (8, 200)), _softmax_of, 1e-5),
+    "two_tiles": Subject(
+        _two_tiles, lambda: _pair(3, (2, 128), (2, 128), (2, 128)),
+        lambda x, z, y: {2: x[:, ::-1] + np.roll(z * np.float32(2), -64, 1)},
+    ),
+    "ring": Subject(
+        threads.ring, lambda: _pair(4, (threads.ROUNDS, threads.GROUP), (threads.ROUNDS, threads.GROUP)), lambda x, y: {1: x[:, ::-1]},
+    ),
+    "histogram": Subject(
+        threads.histogram,
+        lambda: [np.random.default_rng(5).integers(0, 99, 4 * threads.N).astype(np.int32), np.zeros(16, np.int32),
+                 np.zeros(4 * threads.N, np.int32), np.zeros(1, np.int32)],
+        lambda x, h, s, c: {1: np.bincount(x % 16, minlength=16)},
+    ),
+}  # fmt: skip

@@ -1,0 +1,113 @@
+"""From the final program to an artifact: text, machine code where a device is known, a launcher.
+
+In: a `PrimFunc` at THREADS level. Out: an `Artifact`, whose entry compiles at the first call what is not compiled yet. A saved artifact is
+one JSON file (texts, launch facts) and the machine code beside it.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from ...ir.access import view_roots
+from ...ir.context import PassContext
+from ...ir.kernel import KernelRegion, map_kernels
+from ...ir.tvm_api import PrimFunc, Stmt, Var
+from ..base import Artifact
+from . import hooks, toolchain
+from .host import HostText
+from .launch import Launcher
+from .program import CudaProgram, KernelText, compile_flags, print_kernel, source_text, written_buffers
+
+PROGRAM = "program.json"
+
+
+def target_arch(ctx: PassContext) -> str:
+    """The architecture that the target names, or "" where each device is asked when it is used."""
+    named = ctx.target.option("arch")
+    return "" if named in ("", "auto", "native") else toolchain.checked_arch(named)
+
+
+def print_program(func: PrimFunc, ctx: PassContext) -> CudaProgram:
+    """The program as CUDA source and host function."""
+    name = str(func.attrs["global_symbol"])
+    regions: list[KernelRegion] = []
+
+    def note(region: KernelRegion) -> Stmt:
+        regions.append(region)
+        return region.to_stmt()
+
+    map_kernels(func.body, note)
+    order = _order(func)
+    names = [f"{name}_kernel" if len(regions) == 1 else f"{name}_kernel_{k}" for k in range(len(regions))]
+    named = list(zip(regions, names, strict=True))
+    fast, careful = ([print_kernel(func, region, label, aligned, order) for region, label in named] for aligned in (True, False))
+    roots = view_roots(func.body)
+    written = {buffer for region in regions for buffer in written_buffers(region, roots)}
+    host = HostText(func, [k.arguments for k in fast], written).text()
+    facts = [k.facts for k in fast]
+    text, slow = (hooks.apply(_text(func, kernels), ctx.target) for kernels in (fast, careful))
+    return CudaProgram(name, text, slow, host, facts, compile_flags(func, ctx))
+
+
+def _text(func: PrimFunc, kernels: list[KernelText]) -> str:
+    source = str(func.attrs["tl.source"]) if "tl.source" in func.attrs else ""
+    name = str(func.attrs["global_symbol"])
+    return source_text(f"{name}{f' ({Path(source).name})' if source else ''}", kernels)
+
+
+def _order(func: PrimFunc) -> dict[Var, int]:
+    """Parameters first, in their order; then what the host makes, in the order of the program."""
+    order: dict[Var, int] = {}
+    for var in func.params:
+        order.setdefault(var, len(order))
+    return order
+
+
+def build(func: PrimFunc, ctx: PassContext) -> Artifact:
+    """Print; compile if the architecture is known and a compiler is here."""
+    start = time.perf_counter()
+    program = print_program(func, ctx)
+    seconds = {"print": time.perf_counter() - start}
+    arch = target_arch(ctx)
+    launcher = Launcher(program, arch)
+    if arch and toolchain.available():
+        start = time.perf_counter()
+        launcher.cubin(arch)
+        seconds["nvrtc"] = time.perf_counter() - start
+    return _artifact(launcher, ctx, seconds)
+
+
+def _artifact(launcher: Launcher, ctx: PassContext, seconds: dict[str, float]) -> Artifact:
+    program = launcher.program
+    save = functools.partial(_save, launcher)
+    return Artifact(launcher, program.text, program.host, tuple(ctx.notes), seconds, save)
+
+
+def _save(launcher: Launcher, folder: Any) -> None:
+    codes = []
+    for (arch, careful), cubin in launcher.cubins.items():
+        file = f"{arch}{'_careful' if careful else ''}.cubin"
+        Path(folder, file).write_bytes(cubin.data)
+        codes.append({"arch": arch, "careful": careful, "file": file, "log": cubin.log})
+    record = {"program": launcher.program.to_json(), "arch": launcher.arch, "codes": codes}
+    Path(folder, PROGRAM).write_text(json.dumps(record), encoding="utf-8")
+
+
+def load(folder: Any, ctx: PassContext) -> Artifact:
+    """The artifact that `save` wrote into `folder`."""
+    record = json.loads(Path(folder, PROGRAM).read_text(encoding="utf-8"))
+    cubins = {}
+    for code in record["codes"]:
+        data = Path(folder, code["file"]).read_bytes()
+        cubin = toolchain.Cubin(code["arch"], data, code["log"], toolchain.reports_of(code["log"]))
+        cubins[code["arch"], bool(code["careful"])] = cubin
+    return _artifact(Launcher(CudaProgram.from_json(record["program"]), record["arch"], cubins), ctx, {})
+
+
+def version(ctx: PassContext) -> str:
+    """What the machine code depends on besides the program: compiler, headers, architecture."""
+    return f"cuda-1 {toolchain.version()} {toolchain.header_fingerprint()} {target_arch(ctx)} {hooks.key()}"

@@ -1,0 +1,51 @@
+"""The CUDA driver through cuda-bindings: contexts, modules, kernels.
+
+In: machine code. Out: kernels that can be launched. Every device is used through its primary context, which torch, CuPy and
+JAX share. Errors carry the driver's name of the failure.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from ...errors import TileRuntimeError
+from ...target.device import attribute, bindings, check
+
+_lock = threading.Lock()
+_contexts: dict[int, Any] = {}
+
+
+def make_current(device: int) -> None:
+    """Make the primary context of `device` this thread's current one."""
+    driver = bindings()
+    with _lock:
+        if device not in _contexts:
+            handle = check(driver.cuDeviceGet(device), f"device {device}")
+            _contexts[device] = check(driver.cuDevicePrimaryCtxRetain(handle), f"context of device {device}")
+    check(driver.cuCtxSetCurrent(_contexts[device]), f"context of device {device}")
+
+
+def load_module(data: bytes) -> Any:
+    """A module of machine code in the current context."""
+    return check(bindings().cuModuleLoadData(data), "loading machine code")
+
+
+def get_function(module: Any, name: str, shared: int, device: int) -> Any:
+    """A kernel, allowed to use `shared` bytes of dynamic shared memory."""
+    driver = bindings()
+    function = check(driver.cuModuleGetFunction(module, name.encode()), f"kernel {name}")
+    limit = attribute(device, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
+    if shared > limit:
+        raise TileRuntimeError(
+            f"{name}: {shared} bytes of shared memory in a block; device {device} has {limit}", remedy="use smaller tiles or fewer stages"
+        )
+    if shared > 48 * 1024:
+        key = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        check(driver.cuFuncSetAttribute(function, key, shared), f"{name}: {shared} bytes of shared memory")
+    return function
+
+
+def synchronize(device: int) -> None:
+    make_current(device)
+    check(bindings().cuCtxSynchronize(), "synchronising")

@@ -1,0 +1,67 @@
+// Barriers and asynchronous copies.
+#pragma once
+#include <tilelang/types.cuh>
+
+namespace tl {
+
+TL_DEVICE uint32_t shared_address(const void* p) { return (uint32_t)__cvta_generic_to_shared(p); }
+
+// ---- barriers of a part of the block, and of the grid
+TL_DEVICE void named_barrier(int id) { asm volatile("bar.sync %0;" : : "r"(id) : "memory"); }
+TL_DEVICE void named_barrier(int id, int threads) { asm volatile("bar.sync %0, %1;" : : "r"(id), "r"(threads) : "memory"); }
+
+// The top bit of *state flips when all blocks have arrived; block 0 adds what the others leave to it. All blocks must be resident.
+TL_DEVICE void sync_grid(uint32_t* state) {
+  __syncthreads();
+  if (threadIdx.x + threadIdx.y + threadIdx.z == 0) {
+    uint32_t blocks = gridDim.x * gridDim.y * gridDim.z;
+    uint32_t part = blockIdx.x + blockIdx.y + blockIdx.z == 0 ? 0x80000000u - (blocks - 1u) : 1u;
+    __threadfence();
+    uint32_t before = atomicAdd(state, part);
+    while (((before ^ *reinterpret_cast<volatile uint32_t*>(state)) & 0x80000000u) == 0u) {
+    }
+    __threadfence();
+  }
+  __syncthreads();
+}
+
+// ---- mbarriers
+TL_DEVICE void mbarrier_init(uint64_t* barrier, int count) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" : : "r"(shared_address(barrier)), "r"(count) : "memory");
+}
+TL_DEVICE void mbarrier_arrive(uint64_t* barrier) {
+  asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" : : "r"(shared_address(barrier)) : "memory");
+}
+TL_DEVICE bool mbarrier_test(uint64_t* barrier, int parity) {
+  uint32_t done;
+#if __CUDA_ARCH__ >= 900
+  asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+               : "=r"(done) : "r"(shared_address(barrier)), "r"(parity) : "memory");
+#else
+  asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+               : "=r"(done) : "r"(shared_address(barrier)), "r"(parity) : "memory");
+#endif
+  return done != 0u;
+}
+TL_DEVICE void mbarrier_wait(uint64_t* barrier, int parity) {
+  while (!mbarrier_test(barrier, parity)) {
+  }
+}
+
+// ---- cp.async: 4, 8 or 16 bytes from global to shared memory
+template <int Bytes> TL_DEVICE void cp_async(void* to, const void* from) {
+  if (Bytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" : : "r"(shared_address(to)), "l"(from) : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" : : "r"(shared_address(to)), "l"(from), "n"(Bytes) : "memory");
+  }
+}
+// The same at once, for addresses that are only aligned to the element.
+template <class T, int Count> TL_DEVICE void copy_now(T* to, const T* from) {
+#pragma unroll
+  for (int k = 0; k < Count; ++k) to[k] = from[k];
+}
+TL_DEVICE void cp_async_commit() { asm volatile("cp.async.commit_group;" : : : "memory"); }
+template <int Groups> TL_DEVICE void cp_async_wait() { asm volatile("cp.async.wait_group %0;" : : "n"(Groups) : "memory"); }
+
+}  // namespace tl

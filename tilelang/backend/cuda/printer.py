@@ -1,0 +1,50 @@
+"""What every part of the statement printer writes with: lines, indentation, the user's positions.
+
+In: texts, and the kernel they belong to. Out: `lines`. `Statements` is the one that knows all statements.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Any
+
+from ...errors import InternalError
+from ...ir.kernel import KernelRegion
+from ...ir.tvm_api import Stmt, location_of
+from .expressions import Expressions
+from .operators import Operators
+
+INDENT = "  "
+
+
+class Printer:
+    """Lines of one kernel. e: prints expressions; o: prints calls of operators."""
+
+    def __init__(self, expressions: Expressions, operators: Operators, kernel: KernelRegion) -> None:
+        self.e, self.o, self.kernel = expressions, operators, kernel
+        self.lines: list[str] = []
+        self.depth = 1
+        self.last = ""  # the position that the last comment names
+
+    def statement(self, stmt: Stmt) -> None:
+        """Print one statement."""
+        raise InternalError(f"no printer of statements: {stmt}")
+
+    def line(self, text: str) -> None:
+        self.lines.append(f"{INDENT * self.depth}{text}")
+
+    def note(self, stmt: Any) -> None:
+        """A comment with the user's line, once for a run of statements of the same line."""
+        at = location_of(stmt)
+        where = f"{PurePath(at.file).name}:{at.line}" if at else ""
+        if where and where != self.last:
+            self.line(f"// {where}")
+        self.last = where or self.last
+
+    def linear_thread(self) -> str:
+        """The number of the thread in its block."""
+        (x, ex), (y, ey), (z, ez) = self.kernel.threads
+        terms = [self.e.names.of(x)] if ex > 1 else []
+        terms += [f"{ex} * {self.e.names.of(y)}"] if ey > 1 else []
+        terms += [f"{ex * ey} * {self.e.names.of(z)}"] if ez > 1 else []
+        return "0" if not terms else terms[0] if len(terms) == 1 else f"({' + '.join(terms)})"

@@ -1,0 +1,361 @@
+"""Statements of one thread's program as C++ text.
+
+In: the body of a kernel region at THREADS level. Out: indented lines, each of the user's lines announced by a comment. Loops marked
+UNROLLED keep their pragma; VECTORIZED loops become accesses of up to 16 bytes where that is proven to be right (`vectors.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ...errors import InternalError, TileNotSupportedError
+from ...ir.dialect import ATTR_REDUCE_SCOPE, ATTR_WS, BARRIER, CLUSTER_BARRIER, SHARED_SCOPES, THREAD_SCOPES, attr, op_name
+from ...ir.kernel import KernelRegion
+from ...ir.tvm_api import (
+    AllocBuffer,
+    AttrStmt,
+    Bind,
+    BufferStore,
+    Call,
+    DeclBuffer,
+    Evaluate,
+    Expr,
+    For,
+    ForKind,
+    IfThenElse,
+    IntImm,
+    Range,
+    SeqStmt,
+    Stmt,
+    TensorRegion,
+    Var,
+    While,
+    dtype_of,
+    location_of,
+    shape_of,
+)  # fmt: skip
+from .allreduce import print_allreduce
+from .cpp_types import bytes_of, c_type, is_float, split
+from .expressions import PRIMARY, UNARY, Expressions, lane_indices, quote
+from .instructions import instruction_call
+from .memory import Place, element_count, is_scalar_buffer
+from .operators import Operators
+from .printer import INDENT, Printer
+from .vectors import vector_loop
+
+_BARRIERS = (BARRIER, CLUSTER_BARRIER)
+
+
+class Statements(Printer):
+    """Prints statements into `lines`. `shared`: byte offset of each shared buffer in the block's allocation."""
+
+    def __init__(self, expressions: Expressions, operators: Operators, kernel: KernelRegion, shared: Mapping[Var, int]) -> None:
+        super().__init__(expressions, operators, kernel)
+        self.shared = shared
+        self._reducer: Any = None
+        self._rules: dict[type, Callable[[Any], None]] = {
+            SeqStmt: self._seq, AllocBuffer: self._alloc, DeclBuffer: self._view, Bind: self._bind, BufferStore: self._store,
+            Evaluate: self._evaluate, For: self._for, IfThenElse: self._if, While: self._while, AttrStmt: self._attr,
+        }  # fmt: skip
+        self._effects: dict[str, Callable[[Call], None]] = {
+            "tl.hint": self._hint, "tl.sync_threads": self._sync, "tl.sync_warp": self._sync_warp, "tl.sync_grid": self._sync_grid,
+            "tl.print": self._print, "tl.device_assert": self._assert, "tl.dp4a": self._dp4a, "tl.instr": self._instr,
+            "tl.cp_async": self._cp_async, "tl.cp_async_commit": lambda c: self._async("cp_async_commit()"),
+            "tl.cp_async_wait": lambda c: self._async(f"cp_async_wait<{int(c.args[0])}>()"), "tl.random": self._random_init,
+            "tl.mbarrier_init": self._mbarrier_init, "tl.mbarrier_wait": self._mbarrier, "tl.mbarrier_arrive": self._mbarrier,
+            "tl.mbarrier_expect_tx": self._expect_tx, "tirx.break_loop": lambda c: self.line("break;"),
+            "tirx.continue_loop": lambda c: self.line("continue;"),
+            "tirx.tvm_thread_allreduce": lambda c: print_allreduce(self, c, self._reducer),
+        }  # fmt: skip
+
+    # ---------------------------------------------------------------- blocks
+    def statement(self, stmt: Stmt) -> None:
+        rule = self._rules.get(type(stmt))
+        if rule is None:
+            raise InternalError(f"no C++ for the statement {type(stmt).__name__}: {stmt}")
+        rule(stmt)
+
+    def block(self, head: str, body: Stmt) -> None:
+        """`head {` body `}`."""
+        self.line(f"{head} {{")
+        self.depth += 1
+        self.statement(body)
+        self.depth -= 1
+        self.line("}")
+        self.last = ""
+
+    def _seq(self, node: Any) -> None:
+        for stmt in node.seq:
+            self.statement(stmt)
+
+    # ---------------------------------------------------------------- declarations
+    def _alloc(self, node: Any) -> None:
+        buffer, scope = node.buffer, node.buffer.scope()
+        self.note(node)
+        name, dtype = self.e.names.of(buffer), dtype_of(buffer)
+        kind = c_type(dtype)
+        if buffer in self.shared:
+            self.line(f"{kind}* const {name} = reinterpret_cast<{kind}*>(smem + {self.shared[buffer]});")
+            self.e.places[buffer] = Place(name, dtype, scope, aligned=self.shared[buffer] % 16 == 0)
+            if scope in _BARRIERS:
+                self._start_barriers(node, name)
+        elif is_scalar_buffer(buffer):
+            self.line(f"{kind} {name};")
+            self.e.places[buffer] = Place(name, dtype, scope, scalar=True)
+        else:
+            count = element_count(buffer)
+            if scope not in THREAD_SCOPES or count is None:
+                raise InternalError(f"{buffer.name} ({scope}) cannot be allocated by one thread")
+            self.line(f"alignas(16) {kind} {name}[{count}];")
+            self.e.places[buffer] = Place(name, dtype, scope)
+
+    def _start_barriers(self, node: Any, name: str) -> None:
+        facts = dict(dict(node.annotations or {}).get("tl.alloc", {}))
+        counts = [int(c) for c in facts.get("arrive_counts", [])]
+        if not counts:
+            return
+        self.o.needs.add("async.cuh")
+        self.line(f"if ({self.linear_thread()} == 0) {{")
+        for k, count in enumerate(counts):
+            self.line(f"{INDENT}tl::mbarrier_init(&{name}[{k}], {count});")
+        self.line("}")
+        self.line("__syncthreads();")
+
+    def _view(self, node: Any) -> None:
+        self.note(node)
+        buffer = node.buffer
+        kind, name = c_type(dtype_of(buffer)), self.e.names.of(buffer)
+        data = self.e.text(node.data, UNARY)
+        self.line(f"{kind}* const {name} = ({kind}*){data};")
+        owner = node.data.args[0] if op_name(node.data) == "tirx.buffer_data" else None
+        aligned = owner is not None and self.e.place(owner).aligned
+        self.e.places[buffer] = Place(name, dtype_of(buffer), buffer.scope(), aligned=aligned)
+
+    def _bind(self, node: Any) -> None:
+        self.note(node)
+        dtype = getattr(node.var.ty, "dtype", None)
+        kind = "void*" if dtype is None else c_type(str(dtype))
+        if dtype is not None and str(dtype).startswith(("int", "uint")) and split(str(dtype))[1] == 1:
+            # Its range and divisors, not its value: looking through chains of names costs without limit.
+            self.e.analyzer.update(node.var, self.e.analyzer.const_int_bound(node.value), True)
+            self.e.analyzer.update(node.var, self.e.analyzer.modular_set(node.value), True)
+        self.line(f"{'' if kind.endswith('*') else 'const '}{kind} {self.e.names.of(node.var)} = {self.e.text(node.value)};")
+
+    # ---------------------------------------------------------------- stores
+    def _store(self, node: Any) -> None:
+        self.note(node)
+        value_lanes, element_lanes = split(dtype_of(node.value))[1], split(dtype_of(node.buffer))[1]
+        if value_lanes == element_lanes:
+            target = self.e.element(node.buffer, node.indices)
+            self.line(f"{target} = {self.e.text(node.value)};")
+            return
+        self._scatter(node, value_lanes // element_lanes)
+
+    def _scatter(self, node: Any, lanes: int) -> None:
+        """A vector value to several elements: one by one."""
+        from_name = self.e.names.fresh("lanes")
+        self.line("{")
+        self.line(f"{INDENT}const {c_type(dtype_of(node.value))} {from_name} = {self.e.text(node.value)};")
+        for k, indices in enumerate(lane_indices(node.indices, lanes)):
+            self.line(f"{INDENT}{self.e.element(node.buffer, indices)} = {from_name}[{k}];")
+        self.line("}")
+
+    # ---------------------------------------------------------------- control
+    def _for(self, node: Any) -> None:
+        self.note(node)
+        if node.kind == ForKind.PARALLEL:
+            raise InternalError(f"a loop of the whole block is left in the program of one thread: {node}")
+        if node.kind == ForKind.VECTORIZED and vector_loop(self, node):
+            return
+        if int(node.kind) in (int(ForKind.UNROLLED), int(ForKind.VECTORIZED)):
+            self.line("#pragma unroll")
+        name, kind = self.e.names.of(node.loop_var), c_type(str(node.loop_var.ty.dtype))
+        low = self.e.text(node.min)
+        end: Expr = node.extent if isinstance(node.min, IntImm) and int(node.min) == 0 else node.min + node.extent
+        step = int(node.step) if isinstance(node.step, IntImm) else 1
+        self.e.analyzer.bind(node.loop_var, Range.from_min_extent(node.min, node.extent), True)
+        advance = f"++{name}" if step == 1 else f"{name} += {step}"
+        self.block(f"for ({kind} {name} = {low}; {name} < {self.e.text(end, 12)}; {advance})", node.body)
+
+    def _if(self, node: Any) -> None:
+        self.note(node)
+        self.line(f"if ({self.e.text(node.condition)}) {{")
+        self._inside(node.then_case)
+        if node.else_case is not None:
+            self.line("} else {")
+            self._inside(node.else_case)
+        self.line("}")
+        self.last = ""
+
+    def _inside(self, body: Stmt) -> None:
+        self.depth += 1
+        self.statement(body)
+        self.depth -= 1
+
+    def _while(self, node: Any) -> None:
+        self.note(node)
+        self.block(f"while ({self.e.text(node.condition)})", node.body)
+
+    def _attr(self, node: Any) -> None:
+        if node.attr_key == ATTR_WS:
+            self.note(node)
+            groups = [int(g) for g in node.node]
+            thread = self.linear_thread()
+            test = " || ".join(f"{thread} / 128 == {g}" for g in groups)
+            self.block(f"if ({test})", node.body)
+        elif node.attr_key == ATTR_REDUCE_SCOPE:
+            before, self._reducer = self._reducer, node.node
+            self.statement(node.body)
+            self._reducer = before
+        else:
+            self.statement(node.body)
+
+    # ---------------------------------------------------------------- effects
+    def _evaluate(self, node: Any) -> None:
+        value = node.value
+        if isinstance(value, IntImm):
+            return
+        self.note(node)
+        rule = self._effects.get(op_name(value))
+        if rule is not None:
+            rule(value)
+        else:
+            self.line(f"{self.e.text(value)};")
+
+    def _hint(self, call: Call) -> None:
+        what = str(attr(call, "what"))
+        if what == "ptx_commit_group":
+            self._async("cp_async_commit()")
+        elif what == "ptx_wait_group":
+            self._async(f"cp_async_wait<{int(call.args[0])}>()")
+        elif what == "assume":
+            self.line(f"__builtin_assume({self.e.text(call.args[0])});")
+
+    def _async(self, text: str) -> None:
+        self.o.needs.add("async.cuh")
+        self.line(f"tl::{text};")
+
+    def _sync(self, call: Call) -> None:
+        if not call.args:
+            self.line("__syncthreads();")
+        else:
+            self._async(f"named_barrier({', '.join(self.e.text(a) for a in call.args)})")
+
+    def _sync_warp(self, call: Call) -> None:
+        self.line(f"__syncwarp({', '.join(self.e.text(a) for a in call.args)});")
+
+    def _sync_grid(self, call: Call) -> None:
+        self.o.uses_grid_barrier = True
+        self._async("sync_grid(grid_barrier)")
+
+    def _cp_async(self, call: Call) -> None:
+        to, source = call.args[0], call.args[1]
+        count = 1
+        for r in to.region:
+            count *= int(r.extent)
+        element = c_type(dtype_of(to))
+        size = count * bytes_of(dtype_of(to))
+        if not (self.e.place(to.source).aligned and self.e.place(source.source).aligned):
+            self._async(f"copy_now<{element}, {count}>({self.o.region_address(to)}, {self.o.region_address(source)})")
+            return
+        self._async(f"cp_async<{size}>({self.o.region_address(to)}, {self.o.region_address(source)})")
+
+    def _mbarrier_init(self, call: Call) -> None:
+        self._async(f"mbarrier_init({self.o.region_address(call.args[0])}, {self.e.text(call.args[1])})")
+
+    def _mbarrier(self, call: Call) -> None:
+        what = op_name(call).removeprefix("tl.")
+        if what == "mbarrier_arrive" and len(call.args) > 1:
+            raise TileNotSupportedError("arriving at a barrier of another block of the cluster", at=location_of(call))
+        self._async(f"{what}({', '.join([self.o.region_address(call.args[0]), *(self.e.text(a) for a in call.args[1:])])})")
+
+    def _expect_tx(self, call: Call) -> None:
+        """Copies are complete when they return: there are no bytes to wait for."""
+        if attr(call, "arrive", False):
+            self._async(f"mbarrier_arrive({self.o.region_address(call.args[0])})")
+
+    def _dp4a(self, call: Call) -> None:
+        a, b, c = call.args
+        target = self.o.region_element(c)
+        self.line(f"{target} = tl::dp4a({self.o.region_address(a)}, {self.o.region_address(b)}, {target});")
+
+    def _random_init(self, call: Call) -> None:
+        self.o.needs.add("random.cuh")
+        self.o.uses_random = True
+        if str(attr(call, "what")) != "init":
+            self.line(f"{self.e.text(call)};")
+            return
+        seed, skip, *sequence = call.args
+        where = self.e.text(sequence[0]) if sequence else self._global_thread()
+        self.line(f"rng.init({self.e.text(seed)}, {self.e.text(skip)}, {where});")
+
+    def _global_thread(self) -> str:
+        """The number of the thread in the grid."""
+        block = "blockIdx.x + (uint64_t)gridDim.x * (blockIdx.y + (uint64_t)gridDim.y * blockIdx.z)"
+        return f"{self.linear_thread()} + {self.kernel.num_threads}ull * ({block})"
+
+    def _instr(self, call: Call) -> None:
+        self.line(instruction_call(call, self.o))
+
+    # ---------------------------------------------------------------- printing
+    def _print(self, call: Call) -> None:
+        message = str(attr(call, "message", "") or "")
+        prefix = f"msg='{message}' " if message else ""
+        args = list(call.args)
+        if not args:
+            self._printf(prefix, "", [])
+        elif isinstance(args[0], TensorRegion):
+            self._print_region(call, prefix, args[0])
+        else:
+            form, value = _print_form(self.e.text(args[0]), dtype_of(args[0]))
+            self._printf(prefix, f" dtype={dtype_of(args[0])} value={form}", [value])
+
+    def _print_region(self, call: Call, prefix: str, region: TensorRegion) -> None:
+        """Tiles of the block by one thread, other memory by each; every element with its flat index in the buffer."""
+        buffer = region.source
+        depth = self.depth
+        if buffer.scope() in SHARED_SCOPES:
+            chosen = 128 * int(attr(call, "warp_group_id", 0)) + 32 * int(attr(call, "warp_id", 0))
+            self.line(f"if ({self.linear_thread()} == {chosen if chosen < self.kernel.num_threads else 0}) {{")
+            self.depth += 1
+        indices: list[Expr] = []
+        for r in region.region:
+            var = Var("p", "int32")
+            name = self.e.names.of(var)
+            self.line(f"for (int {name} = 0; {name} < {self.e.text(r.extent)}; ++{name}) {{")
+            self.depth += 1
+            indices.append(r.min + var)
+        flat: Expr | None = None
+        for extent, index in zip(shape_of(buffer), indices, strict=True):
+            flat = index if flat is None else flat * extent + index
+        form, value = _print_form(self.e.element(buffer, indices), dtype_of(buffer))
+        at = "0" if flat is None else self.e.text(flat, PRIMARY)
+        self._printf(prefix, f" buffer={buffer.name}, index=%d dtype={dtype_of(buffer)} value={form}", [f"(int){at}", value])
+        while self.depth > depth:
+            self.depth -= 1
+            self.line("}")
+
+    def _printf(self, prefix: str, rest: str, values: Sequence[str]) -> None:
+        text = quote(prefix.replace("%", "%%") + "block=(%d, %d, %d) thread=(%d, %d, %d)" + rest + "\n")
+        place = ["(int)blockIdx.x", "(int)blockIdx.y", "(int)blockIdx.z", "(int)threadIdx.x", "(int)threadIdx.y", "(int)threadIdx.z"]
+        self.line(f"printf({', '.join([text, *place, *values])});")
+
+    def _assert(self, call: Call) -> None:
+        message = str(attr(call, "message", "") or "device_assert failed")
+        where = location_of(call)
+        text = quote(f"{message}{f' ({where})' if where else ''}".replace("%", "%%") + ": block (%d, %d, %d), thread (%d, %d, %d)\n")
+        self.line(f"if (!({self.e.text(call.args[0])})) {{")
+        place = ", ".join(f"(int){v}Idx.{d}" for v in ("block", "thread") for d in "xyz")
+        self.line(f"{INDENT}printf({text}, {place});")
+        self.line(f"{INDENT}__trap();")
+        self.line("}")
+
+
+def _print_form(value: str, dtype: str) -> tuple[str, str]:
+    """printf's conversion and its argument."""
+    if dtype == "bool":
+        return "%s", f'(({value}) ? "True" : "False")'
+    if is_float(dtype):
+        return "%g", f"(double)(float)({value})" if dtype != "float64" else value
+    return ("%llu", f"(unsigned long long)({value})") if dtype.startswith("uint") else ("%lld", f"(long long)({value})")

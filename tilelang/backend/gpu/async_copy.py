@@ -1,0 +1,129 @@
+"""T.copy from global to shared memory as asynchronous copies of 4, 8 or 16 bytes: for copies that are issued ahead.
+
+In: a copy call with the attribute `async` (the pipeline commits the group and waits), or `T.async_copy` (committed here, the user
+waits). Out: one thread's share of the chunks. A chunk outside of the source is filled with zeros by ordinary stores.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...ir.dialect import attr, make_call
+from ...ir.tvm_api import (
+    Bind,
+    Call,
+    Evaluate,
+    Expr,
+    For,
+    ForKind,
+    IfThenElse,
+    IntImm,
+    Stmt,
+    TensorRegion,
+    Var,
+    const,
+    dtype_of,
+    region,
+    seq,
+    shape_of,
+    store,
+    tirx,
+)  # fmt: skip
+from ...passes.async_chunks import chunk_elements
+from ...tileop.base import LowerContext, Lowering
+from ...tileop.loops import extents_of, mins_of, offset, wide_dims
+from .warps import threads_of
+
+_MAX_UNROLLED = 16
+
+
+def _accepts(copied: Call, ctx: LowerContext) -> str | None:
+    if not (attr(copied, "async") or attr(copied, "prefer_instruction") == "async"):
+        return "nothing overlaps with the copy"
+    if ctx.per_thread or ctx.kernel is None:
+        return "the copy belongs to one thread"
+    found = chunk_elements(copied, ctx.kernel)
+    return found if isinstance(found, str) else None
+
+
+def _lower(copied: Call, ctx: LowerContext) -> Stmt:
+    source, target = copied.args[0], copied.args[1]
+    count = chunk_elements(copied, ctx.kernel)
+    assert isinstance(count, int)
+    extents = [extents_of(target)[k] for k in wide_dims(target)]
+    extents[-1] //= count
+    total, threads = math.prod(extents), threads_of(ctx)
+    thread, step = Var("thread", "int32"), Var("step", "int32")
+    rounds = -(-total // threads.count)
+    chunk = Var("chunk", "int32")
+    body = _chunk(source, target, _digits(chunk, extents), count, ctx)
+    if total % threads.count:
+        body = IfThenElse(tirx.LT(chunk, const(total, "int32")), body, None, ctx.span)
+    body = seq([Bind(chunk, step * const(threads.count, "int32") + thread, ctx.span), body])
+    kind = ForKind.UNROLLED if rounds <= _MAX_UNROLLED else ForKind.SERIAL
+    loop = For(step, const(0, "int32"), const(rounds, "int32"), kind, body, span=ctx.span)
+    stmts: list[Stmt] = [Bind(thread, threads.index, ctx.span), loop]
+    if not attr(copied, "async"):
+        stmts.append(Evaluate(make_call("tl.cp_async_commit", [], span=ctx.span), ctx.span))
+    return seq(stmts)
+
+
+def _digits(number: Expr, extents: list[int]) -> list[Expr]:
+    """The position of chunk `number` in a block of these extents, row-major."""
+    found: list[Expr] = []
+    for k, extent in reversed(list(enumerate(extents))):
+        found.append(tirx.floormod(number, const(extent, "int32")) if k else number)
+        number = tirx.floordiv(number, const(extent, "int32"))
+    return found[::-1]
+
+
+def _chunk(source: TensorRegion, target: TensorRegion, position: list[Expr], count: int, ctx: LowerContext) -> Stmt:
+    """One chunk: copied if it is inside the source, else zeros."""
+    position = [*position[:-1], position[-1] * const(count, "int32")]
+    start, place = _start(source, position), _start(target, position)
+    issue = make_call("tl.cp_async", [_block(target, place, count), _block(source, start, count)], span=ctx.span)
+    inside = _inside(source, start)
+    if inside is None:
+        return Evaluate(issue, ctx.span)
+    lane = Var("lane_of_chunk", "int32")
+    zero = store(target.source, const(0, dtype_of(target)), [*place[:-1], place[-1] + lane], ctx.span)
+    zeros = For(lane, const(0, "int32"), const(count, "int32"), ForKind.UNROLLED, zero, span=ctx.span)
+    return IfThenElse(inside, Evaluate(issue, ctx.span), zeros, ctx.span)
+
+
+def _start(block: TensorRegion, position: list[Expr]) -> list[Any]:
+    wide = wide_dims(block)
+    index = dict(zip(wide, position, strict=True))
+    return [offset(low, _typed(index[k], low)) if k in index else low for k, low in enumerate(mins_of(block))]
+
+
+def _typed(index: Expr, low: Any) -> Expr:
+    kind = dtype_of(low) if not isinstance(low, int) else "int32"
+    return index if dtype_of(index) == kind else tirx.Cast(kind, index)
+
+
+def _block(block: TensorRegion, start: list[Any], count: int) -> TensorRegion:
+    return region(block.source, start, [*([1] * (len(start) - 1)), count])
+
+
+def _inside(block: TensorRegion, start: list[Any]) -> Expr | None:
+    """Is the chunk inside its buffer? None if every chunk is, whatever the indices are."""
+    tests: list[Expr] = []
+    for low, index, size in zip(mins_of(block), start, shape_of(block.source), strict=True):
+        kind = dtype_of(index) if not isinstance(index, int) else "int32"
+        if isinstance(low, int | IntImm) and isinstance(size, int) and isinstance(index, int | IntImm) and 0 <= int(index) < size:
+            continue
+        bound = const(size, kind) if isinstance(size, int) else size
+        if not isinstance(size, int) and dtype_of(size) != kind:
+            bound = tirx.Cast(kind, size)
+        if not (isinstance(low, int | IntImm) and int(low) >= 0):
+            tests.append(tirx.GE(index, const(0, kind)))
+        tests.append(tirx.LT(index, bound))
+    result: Expr | None = None
+    for test in tests:
+        result = test if result is None else tirx.And(result, test)
+    return result
+
+
+ASYNC_COPY = Lowering("cp_async", "tl.tileop.copy", _accepts, _lower)

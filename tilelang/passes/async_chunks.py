@@ -1,0 +1,62 @@
+"""Can a copy from global to shared memory be made of asynchronous copies of 4, 8 or 16 bytes?
+
+In: a `tl.tileop.copy` call. Out: the number of elements of a chunk, or the reason why not. A chunk lies in one row of both
+tensors, starts at a multiple of its size, and is inside the source or outside as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..ir.dialect import GLOBAL, SHARED_SCOPES
+from ..ir.kernel import KernelRegion
+from ..ir.tvm_api import Analyzer, Call, IntImm, TensorRegion, Var, const, dtype_of, is_buffer, shape_of, tvm
+from ..tileop.loops import extents_of, wide_dims
+
+_BYTES = (16, 8, 4)
+
+
+def chunk_elements(call: Call, kernel: KernelRegion | None) -> int | str:
+    """Elements of one asynchronous chunk of this copy, or why it has none."""
+    source, target = call.args[0], call.args[1]
+    if source.source.scope() != GLOBAL or target.source.scope() not in SHARED_SCOPES or len(call.args) > 2:
+        return "only a copy from global to shared memory can be asynchronous"
+    if dtype_of(source) != dtype_of(target):
+        return f"the copy converts {dtype_of(source)} to {dtype_of(target)}"
+    if kernel is not None and _has_safe_value(kernel.annotations, source.source):
+        return f"{source.source.name} has a safe value of its own"
+    extents = extents_of(target)
+    if not all(isinstance(e, int) for e in (*extents, *extents_of(source))):
+        return "the tile's extents are not constant"
+    if not wide_dims(target) or wide_dims(target)[-1] != len(extents) - 1 or wide_dims(source)[-1] != len(source.region) - 1:
+        return "the innermost dimension is not copied"
+    bits = tvm.DataType(dtype_of(source)).bits
+    for size in _BYTES:
+        count = size * 8 // bits
+        if count * bits == size * 8 and all(_in_chunks(block, count) for block in (source, target)):
+            return count
+    return "rows are not made of aligned chunks of 4 bytes or more"
+
+
+def _has_safe_value(annotations: Mapping[str, Any], buffer: Var) -> bool:
+    return any(is_buffer(v) and v.same_as(buffer) for v in dict(annotations.get("safe_value", {})))
+
+
+def _in_chunks(block: TensorRegion, count: int) -> bool:
+    """Does every row start and end at a multiple of `count` elements from the start of the buffer?"""
+    buffer, last = block.source, block.region[-1]
+    shape = shape_of(buffer)
+    if int(last.extent) % count or not _multiple(last.min, count):
+        return False
+    if len(buffer.ty.strides):
+        strides = list(buffer.ty.strides)
+        if not (isinstance(strides[-1], IntImm) and int(strides[-1]) == 1 and all(_multiple(s, count) for s in strides[:-1])):
+            return False
+    return _multiple(shape[-1], count)
+
+
+def _multiple(value: Any, count: int) -> bool:
+    if isinstance(value, int | IntImm):
+        return int(value) % count == 0
+    return bool(Analyzer().can_prove(value % const(count, dtype_of(value)) == 0))

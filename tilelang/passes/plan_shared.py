@@ -1,0 +1,194 @@
+"""One allocation for all shared buffers of a kernel: sizes, alignment, life ranges, best fit, budget.
+
+In: a THREADS program with its barriers. Out: the same with the facts `offset`, `bytes`, `alignment` on the `AllocBuffer` of every
+shared buffer, and a `MemoryPlan` for each kernel in `ctx.memory`. Buffers of disjoint lives share bytes; wherever no
+barrier stands between the last use of one and the first use of the other, one is inserted, and if none can stand there
+the two are kept apart. `check_plan` looks at the result again. Over the budget is a TileValueError with the arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import Location, TileValueError
+from ..ir.access import allocations, view_roots
+from ..ir.context import PassContext
+from ..ir.dialect import ANNOTATION_ALLOC, BARRIER, CLUSTER_BARRIER, SHARED_SCOPES
+from ..ir.dtypes import dtype
+from ..ir.kernel import KernelRegion, map_kernels
+from ..ir.rewrite import rewrite
+from ..ir.tvm_api import AllocBuffer, PrimFunc, Stmt, Var, dtype_of, location_of, location_of_span, shape_of
+from ..target.limits import architecture, shared_bytes
+from .barrier_planner import BarrierPlanner
+from .check_plan import check_plan
+from .life_ranges import Life, life_ranges, peak
+from .memory_plan import MemoryPlan, Planned, extent, pack
+from .pad_shared import elements_of
+
+_BARRIERS = (BARRIER, CLUSTER_BARRIER)
+_KEY_REUSE_OFF = "tl.disable_shared_memory_reuse"
+_VECTOR, _BARRIER_BYTES = 16, 8  # default alignments
+
+
+def plan_shared(func: PrimFunc, ctx: PassContext) -> PrimFunc:
+    """Plan every kernel region of `func`. Raises TileValueError over the target's budget or for a symbolic size."""
+    roots = view_roots(func.body)
+    count = 0
+
+    def of_kernel(kernel: KernelRegion) -> Stmt:
+        nonlocal count
+        count += 1
+        return _Planner(kernel, roots, ctx, count - 1).run().to_stmt()
+
+    return func.with_body(map_kernels(func.body, of_kernel))
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What one buffer needs."""
+
+    buffer: Var
+    bytes: int
+    alignment: int
+    reason: str
+    at: Location | None
+
+
+class _Planner:
+    """The plan of one kernel region."""
+
+    def __init__(self, kernel: KernelRegion, roots: Mapping[Var, Var], ctx: PassContext, index: int) -> None:
+        self.kernel, self.roots, self.ctx, self.index = kernel, roots, ctx, index
+        self.limit = shared_bytes(ctx.target)
+        found = allocations(kernel.body)
+        self.requests = [_request(s) for v, s in found.items() if v.scope() in SHARED_SCOPES or v.scope() in _BARRIERS]
+
+    def run(self) -> KernelRegion:
+        if not self.requests:
+            self.ctx.memory.append(MemoryPlan(self.index, 0, self.limit, ()))
+            return self.kernel
+        planner = BarrierPlanner(self.kernel, self.roots, own=False, reads=True)
+        lives = life_ranges(planner.tree)
+        apart = self._apart(lives)
+        while True:
+            offsets = self._pack(apart, lives)
+            sharing = self._sharing(offsets)
+            if not sharing:
+                break
+            planner.solve(sharing)
+            if not planner.unresolved:
+                break
+            for first, second in planner.unresolved.values():  # no barrier can stand between these two
+                i, j = self._position(first.root), self._position(second.root)
+                apart[i].add(j)
+                apart[j].add(i)
+        self._check_budget(offsets, lives)
+        self.ctx.memory.append(self._plan(offsets, lives, sharing))
+        kernel = self._annotated(planner.result() if sharing else self.kernel, offsets)
+        check_plan(kernel, self.roots)
+        return kernel
+
+    def _position(self, buffer: Var) -> int:
+        return next(k for k, r in enumerate(self.requests) if r.buffer.same_as(buffer))
+
+    def _apart(self, lives: Mapping[Var, Life]) -> list[set[int]]:
+        """For each buffer those alive at the same time. A barrier object lives as long as the kernel."""
+        apart: list[set[int]] = [set() for _ in self.requests]
+        always = self.ctx.flag(_KEY_REUSE_OFF)
+        for i, a in enumerate(self.requests):
+            for j, b in enumerate(self.requests[:i]):
+                one, two = lives.get(a.buffer), lives.get(b.buffer)
+                barrier = a.buffer.scope() in _BARRIERS or b.buffer.scope() in _BARRIERS
+                if always or barrier or (one is not None and two is not None and one.meets(two)):
+                    apart[i].add(j)
+                    apart[j].add(i)
+        return apart
+
+    def _pack(self, apart: list[set[int]], lives: Mapping[Var, Life]) -> list[int]:
+        sizes = [r.bytes for r in self.requests]
+        bound, _ = peak(*self._lived(lives))
+        return pack(sizes, [r.alignment for r in self.requests], apart, bound)
+
+    def _lived(self, lives: Mapping[Var, Life]) -> tuple[dict[Var, Life], dict[Var, int]]:
+        """(lives, sizes) of all buffers, barrier objects alive throughout."""
+        end = max((life.last for life in lives.values()), default=0)
+        full = {r.buffer: Life(0, end) for r in self.requests if r.buffer.scope() in _BARRIERS}
+        used = {r.buffer: lives[r.buffer] for r in self.requests if r.buffer in lives}
+        return {**used, **full}, {r.buffer: r.bytes for r in self.requests}
+
+    def _sharing(self, offsets: Sequence[int]) -> dict[Var, set[Var]]:
+        """For each buffer those that have bytes in common with it."""
+        found: dict[Var, set[Var]] = {}
+        for i, a in enumerate(self.requests):
+            for j, b in enumerate(self.requests):
+                if i != j and offsets[i] < offsets[j] + b.bytes and offsets[j] < offsets[i] + a.bytes:
+                    found.setdefault(a.buffer, set()).add(b.buffer)
+        return found
+
+    # ---------------------------------------------------------------- results
+    def _check_budget(self, offsets: Sequence[int], lives: Mapping[Var, Life]) -> None:
+        total = extent(offsets, [r.bytes for r in self.requests])
+        if total <= self.limit:
+            return
+        needed, alive = peak(*self._lived(lives))
+        chosen = [r for r in self.requests if r.buffer in alive] if needed > self.limit else self.requests
+        parts = " + ".join(f"{r.buffer.name} {r.bytes}" for r in chosen)
+        largest = max(chosen, key=lambda r: r.bytes)
+        rest = sum(r.bytes for r in chosen) - largest.bytes
+        fit = f"{largest.buffer.name} may have at most {max(self.limit - rest, 0)} bytes beside the others"
+        if largest.bytes and rest > self.limit:
+            fit = f"the buffers alive together must shrink by {sum(r.bytes for r in chosen) - self.limit} bytes"
+        raise TileValueError(
+            f"shared memory: {total} bytes are needed ({parts}), and a block of {architecture(self.ctx.target)} may use {self.limit}",
+            at=largest.at or location_of(self.kernel),
+            notes=[(r.at, f"{r.buffer.name}: {r.bytes} bytes") for r in chosen if r.at is not None],
+            remedy=f"use smaller tiles, fewer pipeline stages or a narrower type; {fit}",
+        )
+
+    def _plan(self, offsets: Sequence[int], lives: Mapping[Var, Life], sharing: Mapping[Var, set[Var]]) -> MemoryPlan:
+        rows = []
+        for request, offset in zip(self.requests, offsets, strict=True):
+            buffer, life = request.buffer, lives.get(request.buffer)
+            spans = [location_of_span(s) for s in life.spans] if life is not None else []
+            places = [s for s in spans if s is not None]
+            rows.append(Planned(
+                str(buffer.name), buffer.scope(), dtype_of(buffer), tuple(int(e) for e in shape_of(buffer)), request.bytes, offset,
+                request.alignment, request.reason, request.at, places[0] if places else None, places[-1] if places else None,
+                tuple(str(v.name) for v in sorted(sharing.get(buffer, ()), key=lambda v: str(v.name))),
+            ))  # fmt: skip
+        return MemoryPlan(self.index, extent(offsets, [r.bytes for r in self.requests]), self.limit, tuple(rows))
+
+    def _annotated(self, kernel: KernelRegion, offsets: Sequence[int]) -> KernelRegion:
+        table = {r.buffer: (o, r) for r, o in zip(self.requests, offsets, strict=True)}
+
+        def note(stmt: AllocBuffer, _: Any) -> Stmt:
+            if stmt.buffer not in table:
+                return stmt
+            offset, request = table[stmt.buffer]
+            annotations = dict(stmt.annotations or {})
+            place = {"offset": offset, "bytes": request.bytes, "alignment": request.alignment}
+            facts = {**dict(annotations.get(ANNOTATION_ALLOC, {})), **place}
+            return AllocBuffer(stmt.buffer, {**annotations, ANNOTATION_ALLOC: facts}, stmt.span)
+
+        return kernel.with_body(rewrite(kernel.body, {AllocBuffer: note}))
+
+
+def _request(stmt: AllocBuffer) -> _Request:
+    """Bits rounded up to bytes; an element of less than a byte is stored in one by both GPU backends."""
+    buffer, at = stmt.buffer, location_of(stmt)
+    shape = shape_of(buffer)
+    if not all(isinstance(e, int) for e in shape):
+        raise TileValueError(
+            f"{buffer.name} has the symbolic shape {shape}; shared memory of a GPU needs a constant size",
+            at=at, remedy="use a compile-time constant tile size",
+        )  # fmt: skip
+    element = dtype(dtype_of(buffer))
+    bits = elements_of(buffer) * max(element.bits, 8) * element.lanes
+    facts = dict(dict(stmt.annotations or {}).get(ANNOTATION_ALLOC, {}))
+    if "alignment" in facts:
+        return _Request(buffer, (bits + 7) // 8, int(facts["alignment"]), str(facts.get("alignment_reason", "asked for")), at)
+    if buffer.scope() in _BARRIERS:
+        return _Request(buffer, (bits + 7) // 8, _BARRIER_BYTES, "an mbarrier is 8 bytes", at)
+    return _Request(buffer, (bits + 7) // 8, _VECTOR, "vectors of 16 bytes", at)

@@ -1,0 +1,21 @@
+"""What a block of a GPU may have, by architecture. In: a `Target`. Out: numbers of the vendor's programming guide."""
+
+from __future__ import annotations
+
+from .target import Target
+
+DEFAULT_ARCH = "sm_90"
+# Bytes of shared memory that one block may use after opting in.
+_SHARED_BYTES = {"70": 96, "72": 96, "75": 64, "80": 163, "86": 99, "87": 163, "89": 99, "90": 227, "100": 227, "103": 227, "120": 99}
+
+
+def architecture(target: Target) -> str:
+    """The architecture that a target names, e.g. "sm_90"; the default one where it names none."""
+    found = target.option("arch", DEFAULT_ARCH)
+    return DEFAULT_ARCH if found in ("", "auto", "native") else found
+
+
+def shared_bytes(target: Target) -> int:
+    """Bytes of shared memory a block may use; those of the default architecture where the given one is unknown."""
+    digits = "".join(c for c in architecture(target) if c.isdigit())
+    return _SHARED_BYTES.get(digits, _SHARED_BYTES["90"]) * 1024
