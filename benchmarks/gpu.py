@@ -42,7 +42,7 @@ class Row:
     error: float
 
 
-def gemm(M: int, N: int, K: int, block: tuple[int, int, int] = (128, 128, 32), stages: int = 4, threads: int = 128):
+def gemm(M: int, N: int, K: int, block: tuple[int, int, int] = (128, 128, 64), stages: int = 3, threads: int = 128):
     block_M, block_N, block_K = block
 
     @T.prim_func
@@ -104,7 +104,7 @@ def normalise(M: int, N: int, centre: bool, threads: int = 256):
     return main
 
 
-def attention(B: int, H: int, S: int, D: int, causal: bool, block: tuple[int, int] = (64, 64), stages: int = 2, threads: int = 128):
+def attention(B: int, H: int, S: int, D: int, causal: bool, block: tuple[int, int] = (128, 128), stages: int = 2, threads: int = 256):
     block_M, block_N = block
     scale = 1.4426950408889634 / D**0.5
 
