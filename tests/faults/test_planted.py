@@ -25,7 +25,7 @@ SOME = {
     ("gemm", "wait for copies dropped"), ("gemm", "wait for copies too weak"), ("gemm", "commit of copies dropped"),
     ("gemm", "one turn more"),
     ("softmax", "barrier dropped"), ("softmax", "swizzle on one side"), ("softmax", "load shifted"), ("softmax", "one turn less"),
-    ("softmax", "one turn more"), ("softmax", "buffers overlap"),
+    ("softmax", "one turn more"), ("softmax", "buffers overlap"), ("softmax", "store to registers dropped"),
 }  # fmt: skip
 NONE = {("ring", "guard dropped")}  # inside of a region of threads that implies the guard
 found_faults: dict[tuple[str, str], int] = {}
