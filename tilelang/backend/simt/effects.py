@@ -109,7 +109,12 @@ class Effects:
             emit(self.expressions(node, mask).text)
 
     def _do_hint(self, node: Call, mask: str) -> None:
-        """Nothing to do."""
+        """The program's own groups of asynchronous copies; other hints do nothing."""
+        what = str(attr(node, "what"))
+        if what == "ptx_commit_group":
+            self._do_cp_async_commit(node, mask)
+        elif what == "ptx_wait_group":
+            self._do_cp_async_wait(node, mask)
 
     def _do_atomic(self, node: Call, mask: str) -> None:
         self.scope.emit(self._atomic(node, mask, str(attr(node, "kind")) == "load").text)
