@@ -113,7 +113,12 @@ class Expressions:
             value = self(index, mask)
             term = value if stride == 1 else self._combine("*", value, self._stride(stride, mask), "int64")
             total = term if total is None else self._combine("+", total, term, "int64")
-        return total if total is not None else Value("0", "int32", True, 0, 0)
+        if total is None:
+            total = Value("0", "int32", True, 0, 0)
+        if place.scattered:
+            site = self.scope.site("access at an address", place.name)
+            return Value(f"{place.name}.at(g, {total.text}, {mask}, {site})", "int64", False)
+        return total
 
     def _stride(self, stride: Any, mask: str) -> Value:
         return Value(str(stride), "int32", True, stride, stride) if isinstance(stride, int) else self(stride, mask)

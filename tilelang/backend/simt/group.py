@@ -16,7 +16,7 @@ import numpy as np
 from ...errors import TileAssertionError
 from . import warp as warps
 from .barriers import Ballot
-from .memory import Global, Registers, Shared
+from .memory import Global, Registers, Scattered, Shared
 from .random_numbers import Generator
 from .report import Site, fail, first, thread_name
 from .shadow import ATOMIC, Taking, WarpTaking
@@ -104,6 +104,9 @@ class Group:
     def registers(self, name: str, kind: Any, size: int, site: Site, recast: bool = False) -> Registers:
         """Fresh per-thread memory of `size` elements. recast: views of it have elements of another size."""
         return Registers(name, kind, size, self.n, site, recast)
+
+    def scattered(self, name: str, addresses: Any, kind: Any, size: int, mask: Any, site: Site) -> Scattered:
+        return Scattered(name, self.lanes(addresses), kind, size, mask, site)
 
     # ---------------------------------------------------------------- barriers
     def sync(self, mask: Any, site: Site, ident: int = 0, count: int | None = None) -> Wait | None:

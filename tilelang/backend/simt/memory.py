@@ -6,6 +6,7 @@ of the mask. Lanes are the last axis; leading axes are iterations that run toget
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any, NoReturn
 
 import numpy as np
@@ -99,6 +100,33 @@ class Global(Memory):
     def as_type(self, name: str, kind: Any, size: int) -> Global:
         """The same memory under another element type."""
         return Global(name, self.flat.view(kind))
+
+
+class Scattered(Global):
+    """A tensor whose address differs between lanes, as a window over all of their memory.
+
+    addresses: in bytes, of all lanes; those of lanes outside of the mask may be anything. size: elements of each lane's tensor.
+    """
+
+    def __init__(self, name: str, addresses: np.ndarray, kind: Any, size: int, mask: Any, site: Site) -> None:
+        width = np.dtype(kind).itemsize
+        active = np.broadcast_to(True if mask is None else mask, addresses.shape)
+        addresses = np.where(active, addresses, addresses[active].min()).astype(np.int64)
+        lowest = int(addresses.min())
+        if lowest <= 0 or ((addresses - lowest) % width).any():
+            fail(f"{name} stands at addresses that are null or no multiples of {width} bytes from each other", site)
+        self.starts = (addresses - lowest) // width
+        window = (ctypes.c_uint8 * ((int(self.starts.max()) + size) * width)).from_address(lowest)
+        super().__init__(name, np.ctypeslib.as_array(window).view(kind))
+        self.each = Memory(name, kind, size)
+
+    def at(self, group: Any, index: Any, mask: Any, site: Site) -> np.ndarray:
+        """The places in the window of an index into the lanes' tensors."""
+        index = np.asarray(index, np.int64)
+        inside = (index >= 0) & (index < self.each.size)
+        if mask is not False and not (inside if mask is None else inside | ~mask).all():
+            self.each.outside(group, np.broadcast_to(index, np.broadcast_shapes(index.shape, self.starts.shape)), mask, site)
+        return np.where(inside, index, 0) + self.starts
 
 
 def _one(index: int) -> int:

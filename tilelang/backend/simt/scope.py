@@ -38,12 +38,14 @@ GLOBAL, REGISTERS, SHARED = "global", "registers", "shared"
 
 @dataclass(frozen=True)
 class Place:
-    """Where a buffer lives: Python name of its memory object, its kind, strides in elements as Values or ints."""
+    """Where a buffer lives: Python name of its memory object, its kind, strides in elements as Values or ints.
+    scattered: the memory begins elsewhere in every lane (`memory.Scattered`)."""
 
     name: str
     kind: str
     strides: tuple[Any, ...]
     dtype: str
+    scattered: bool = False
 
 
 _HELPERS = {

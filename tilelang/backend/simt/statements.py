@@ -6,7 +6,7 @@ In: statements, the mask under which they run. Out: lines in the scope. A condit
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import TileNotSupportedError
@@ -170,7 +170,10 @@ class Statements:
         if is_barrier(view):
             return
         name = scope.fresh(view.name)
-        if source is not None and is_buffer(source) and source in scope.places:
+        if op_name(stmt.data) == "tirx.reinterpret":
+            self._at_address(view, name, stmt.data.args[0])
+            return
+        if source is not None and is_buffer(source) and source in scope.places and not scope.places[source].scattered:
             place = scope.places[source]
             scope.emit(f"{name} = {place.name}.as_type({view.name!r}, {scope.kind(dtype_of(view))}, {self._size(view)})")
             self.declare(view, name, place.kind)
@@ -181,6 +184,19 @@ class Statements:
             self.declare(view, name, sc.GLOBAL)
             return
         raise TileNotSupportedError(f"{view.name}: a view of an unknown pointer in the emulator", at=scope.at())
+
+    def _at_address(self, view: Any, name: str, address: Any) -> None:
+        """A tensor at an integer address, which may differ between lanes."""
+        scope, found = self.scope, self.expressions(address, self.mask)
+        kind, size = scope.kind(dtype_of(view)), self._size(view)
+        if found.uniform:
+            scope.emit(f"{name} = H.at_address({view.name!r}, int({found.text}), {kind}, {size})")
+            self.declare(view, name, sc.GLOBAL)
+            return
+        site = scope.site("tensor at an address", view.name)
+        scope.emit(f"{name} = g.scattered({view.name!r}, {found.text}, {kind}, {size}, {self.mask}, {site})")
+        self.declare(view, name, sc.GLOBAL)
+        scope.places[view] = replace(scope.places[view], scattered=True)
 
     # ---------------------------------------------------------------- control flow
     def _if(self, stmt: IfThenElse) -> None:
