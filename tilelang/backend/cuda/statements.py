@@ -228,7 +228,8 @@ class Statements(Printer):
         if what == "ptx_commit_group":
             self._async("cp_async_commit()")
         elif what == "ptx_wait_group":
-            self._async(f"cp_async_wait<{int(call.args[0])}>()")
+            left = call.args[0]  # the instruction takes a constant; waiting for more groups than asked is as right
+            self._async(f"cp_async_wait<{int(left) if isinstance(left, IntImm) else 0}>()")
         elif what == "assume":
             self.line(f"__builtin_assume({self.e.text(call.args[0])});")
 

@@ -32,6 +32,7 @@ from ...ir.tvm_api import (
 )  # fmt: skip
 from ...passes.async_chunks import chunk_elements
 from ...tileop.base import LowerContext, Lowering
+from ...tileop.copy import COPY
 from ...tileop.loops import extents_of, mins_of, offset, wide_dims
 from .warps import threads_of
 
@@ -65,8 +66,21 @@ def _lower(copied: Call, ctx: LowerContext) -> Stmt:
     loop = For(step, const(0, "int32"), const(rounds, "int32"), kind, body, span=ctx.span)
     stmts: list[Stmt] = [Bind(thread, threads.index, ctx.span), loop]
     if not attr(copied, "async"):
-        stmts.append(Evaluate(make_call("tl.cp_async_commit", [], span=ctx.span), ctx.span))
+        stmts.append(_commit(ctx))
     return seq(stmts)
+
+
+def _commit(ctx: LowerContext) -> Stmt:
+    return Evaluate(make_call("tl.cp_async_commit", [], span=ctx.span), ctx.span)
+
+
+def _asked_for(copied: Call, ctx: LowerContext) -> str | None:
+    return None if attr(copied, "prefer_instruction") == "async" else "the program does not count groups of copies"
+
+
+def _lower_by_loops(copied: Call, ctx: LowerContext) -> Stmt:
+    """`T.async_copy` where no asynchronous copy is possible: the group that the user's wait counts is there, but empty."""
+    return seq([COPY.lower(copied, ctx), _commit(ctx)])
 
 
 def _digits(number: Expr, extents: list[int]) -> list[Expr]:
@@ -127,3 +141,4 @@ def _inside(block: TensorRegion, start: list[Any]) -> Expr | None:
 
 
 ASYNC_COPY = Lowering("cp_async", "tl.tileop.copy", _accepts, _lower)
+COPY_AND_EMPTY_GROUP = Lowering("loops and an empty group", "tl.tileop.copy", _asked_for, _lower_by_loops)
