@@ -44,6 +44,23 @@ def test_division_is_safe_and_plain_where_proved():
     assert "k % 3" in text
 
 
+def test_groups_of_copies_that_the_program_counts():
+    @T.prim_func
+    def main(A: T.Tensor((4, 64), "float32"), O: T.Tensor((4, 64), "float32"), left: T.int32):
+        with T.Kernel(1, threads=64):
+            s = T.alloc_shared((4, 64), "float32")
+            T.async_copy(A[0:2, 0:64], s[0:2, 0:64])
+            T.async_copy(A[2:4, 0:64], s[2:4, 0:64])
+            T.ptx_wait_group(1)
+            T.copy(s[0:2, 0:64], O[0:2, 0:64])
+            T.ptx_wait_group(left)
+            T.copy(s[2:4, 0:64], O[2:4, 0:64])
+
+    text = source(main)
+    assert text.count("tl::cp_async_commit();") == 2
+    assert re.findall(r"cp_async_wait<(\d)>", text) == ["1", "0"]  # a computed number: all groups
+
+
 def test_kernels_of_one_program_and_the_host_part():
     kernel = tilelang.compile(two_kernels(), target="cuda")
     assert "main_kernel_0(" in kernel.kernel_source and "main_kernel_1(" in kernel.kernel_source
