@@ -36,6 +36,19 @@ def load_program(source: str, folder: pathlib.Path, seed: int):
     return module.main
 
 
+def call(kernel, arrays: list[np.ndarray], target: str) -> None:
+    """Run the kernel on the arrays, in place; on a GPU by way of its memory."""
+    if target != "cuda":
+        kernel(*arrays)
+        return
+    import torch  # noqa: PLC0415  (only where there is a GPU)
+
+    tensors = [torch.from_numpy(a).cuda() for a in arrays]
+    kernel(*tensors)
+    for array, tensor in zip(arrays, tensors, strict=True):
+        array[...] = tensor.cpu().numpy()
+
+
 def check(seed: int, target: str = "cpu") -> str:
     """Compile and run one program; "" if every output equals the reference, else what is wrong."""
     program = generate(seed)
@@ -45,7 +58,7 @@ def check(seed: int, target: str = "cpu") -> str:
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             kernel = tilelang.compile(load_program(program.source, pathlib.Path(folder), seed), target=target)
-            kernel(*arrays)
+            call(kernel, arrays, target)
     except Exception:
         return "".join(traceback.format_exc(limit=-6))[-3000:]
     for position, want in zip(program.outputs, expected, strict=True):
