@@ -124,3 +124,15 @@ def test_grid_of_four_dimensions_is_refused():
 
     with pytest.raises(Exception, match=r"grid|dimension|extents"):
         tilelang.compile(main, target="cuda")
+
+
+def test_a_product_with_a_remainder_keeps_its_parentheses():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "int16"), B: T.Tensor((64,), "int16")):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(64):
+                B[i] = T.clamp(A[i] * (i % 4) + 3 * (i // 5), -100, 100)
+
+    text = source(main)
+    assert re.search(r"\* \(\w+ % 4\)", text)  # in C++ `a * b % 4` is `(a * b) % 4`
+    assert re.search(r"3 \* \(\w+ / 5\)", text)

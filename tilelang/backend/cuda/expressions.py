@@ -127,7 +127,7 @@ class Expressions:
             return self.print(node.a)
         if dtype in ("int32", "int64") and uses_memory(node) and not self._fits(node, dtype):
             return f"tl::{_WRAPPING[sign]}<{c_type(dtype)}>({self.text(node.a)}, {self.text(node.b)})", PRIMARY
-        left, right = self.text(node.a, precedence), self.text(node.b, precedence + (sign == "-" or is_float(base)))
+        left, right = self.text(node.a, precedence), self.text(node.b, precedence + (sign in "-*" or is_float(base)))
         return self._narrowed(f"{left} {sign} {right}", precedence, dtype)
 
     def _fits(self, node: Expr, dtype: str) -> bool:
