@@ -168,6 +168,10 @@ def attention(B: int, H: int, S: int, D: int, causal: bool, BM: int = 128, BN: i
     return main
 
 
+# OpenBLAS and OpenMP keep their threads spinning for a while after a call; they would take the cores from the next function.
+PAUSE = 0.02
+
+
 def alternate(functions: list[Callable[[], object]], seconds: float = 1.5) -> list[float]:
     """Median seconds of each function, all run in turn until `seconds` have passed (at least 5 rounds)."""
     for function in functions:
@@ -176,6 +180,8 @@ def alternate(functions: list[Callable[[], object]], seconds: float = 1.5) -> li
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or len(times[0]) < 5:
         for taken, function in zip(times, functions, strict=True):
+            time.sleep(PAUSE)
+            function()  # wakes this library's threads again
             start = time.perf_counter()
             function()
             taken.append(time.perf_counter() - start)
