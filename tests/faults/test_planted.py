@@ -1,6 +1,6 @@
 """Every planted fault is found: the emulator reports it, or the result is wrong (which a comparison sees).
 
-A fault that changes nothing observable is no fault; those few are listed in `HARMLESS` with the reason.
+A fault that changes nothing observable is no fault; those few are listed in `SOME` and `NONE` with the reason.
 """
 
 from __future__ import annotations
