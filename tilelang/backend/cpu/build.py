@@ -20,6 +20,7 @@ from ...ir.context import PassContext
 from ...ir.tvm_api import IRModule, PrimFunc, tirx, tvm
 from ...knobs import knobs
 from ..base import Artifact
+from . import masked_stores
 from .machine import cpu_name
 from .runtime import register_callbacks
 from .threads import start_threads
@@ -71,8 +72,12 @@ def build(func: PrimFunc, ctx: PassContext) -> Artifact:
     except Exception as error:  # every class of TVM error is our bug here
         raise InternalError(f"TVM refused {name} in the last step: {error}") from error
     start = time.perf_counter()
-    text = str(library.inspect_source("ll"))
+    written = str(library.inspect_source("ll"))
+    text = masked_stores.mend(written)
     with tempfile.TemporaryDirectory(prefix="tilelang-", dir=knobs.tmp_dir) as folder:
+        if text != written:
+            Path(folder, TEXT).write_text(text, encoding="utf-8")
+            library = tvm.runtime.load_module(str(Path(folder, TEXT)))
         library, shared = _linked(library, Path(folder, OBJECT))
     seconds["link"] = time.perf_counter() - start
     return _artifact(library, name, ctx, seconds, text, shared)
@@ -126,4 +131,4 @@ def load(folder: Any, ctx: PassContext) -> Artifact:
 def version(ctx: PassContext) -> str:
     """What the generated code depends on besides the program: TVM, LLVM, the processor."""
     llvm = tvm.get_global_func("target.llvm_version_major")()
-    return f"cpu-1 tvm-{tvm.__version__} llvm-{llvm} {host_target(ctx)}"
+    return f"cpu-2 tvm-{tvm.__version__} llvm-{llvm} {host_target(ctx)}"
