@@ -54,7 +54,7 @@ def test_a_name_is_made_once():
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int32"])
 def test_the_element_after_a_guarded_loop_is_kept(cpu, dtype):
     @T.prim_func
-    def main(A: T.Tensor((64,), dtype), O: T.Tensor((64,), dtype)):  # noqa: E741
+    def main(A: T.Tensor((64,), dtype), O: T.Tensor((64,), dtype)):
         with T.Kernel(1, threads=64):
             tile = T.alloc_shared((64,), dtype)
             T.copy(A, tile)
