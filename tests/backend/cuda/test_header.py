@@ -75,7 +75,7 @@ def library(tmp_path_factory):
         loop = f"for (int k = 0; k < n; ++k) y[k] = tl::to_{kind}(x[k]);"
         functions.append(f"void to_{kind}(const double* x, {kind}_t* y, int n) {{ {loop} }}")
     source = root / "all.cpp"
-    source.write_text(SHIM + "#include <tilelang/math.cuh>\nextern \"C\" {\n" + "\n".join(functions) + "\n}\n")
+    source.write_text(SHIM + '#include <tilelang/math.cuh>\nextern "C" {\n' + "\n".join(functions) + "\n}\n")
     target = root / "all.so"
     done = subprocess.run(
         [str(COMPILER), "-std=c++17", "-O1", "-w", "-fPIC", "-shared", f"-I{root}", "-o", str(target), str(source)],

@@ -136,3 +136,38 @@ def test_a_product_with_a_remainder_keeps_its_parentheses():
     text = source(main)
     assert re.search(r"\* \(\w+ % 4\)", text)  # in C++ `a * b % 4` is `(a * b) % 4`
     assert re.search(r"3 \* \(\w+ / 5\)", text)
+
+
+def test_a_pack_under_a_condition_is_read_under_it_only():
+    @T.prim_func
+    def main(A: T.Tensor((128,), "int32"), B: T.Tensor((128,), "int32"), n: T.int32):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(128):
+                B[i] = T.if_then_else(T.if_then_else(n > 1, A[i], n) > 3, A[i], 5)
+
+    text = source(main)
+    name = re.search(r"if \(\(?1 < n\)?\) (\w+) = tl::load_pack<4>\(&A\[", text)
+    assert name is not None, text
+    (line,) = (line for line in text.splitlines() if "> 3" in line)
+    # Whether the choice reads A depends on the lane: it reads memory, the pack may be empty.
+    assert line.count(name.group(1)) == 1 and re.search(r"\? A\[.*\] : 5", line)
+    # Where the same element is read in all cases the pack serves all of them.
+    other = source(relu())
+    assert other.count("A[") == 1 and "tl::load_pack<4>(&A[" in other
+
+
+def relu():
+    @T.prim_func
+    def main(A: T.Tensor((128,), "float32"), B: T.Tensor((128,), "float32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(128):
+                B[i] = T.if_then_else(A[i] > 0, A[i], A[i] * 0.5)
+
+    return main
+
+
+@needs_compiler
+def test_the_assembler_reports_every_time():
+    text = 'extern "C" __global__ void f(float* a) { a[threadIdx.x] += 1.0f; }'
+    reports = [toolchain.compile_source(text, "sm_90a", name="twice").reports["f"] for _ in range(2)]
+    assert reports[0] == reports[1] and reports[0].registers > 0

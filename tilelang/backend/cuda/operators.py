@@ -258,4 +258,3 @@ def _type(value: Any) -> str:
     """Element type of a value; pointers are "handle"."""
     dtype = getattr(value.ty, "dtype", None)
     return "handle" if dtype is None or str(dtype).startswith("handle") or type(value.ty).__name__ == "PointerType" else str(dtype)
-

@@ -133,7 +133,7 @@ def _with_nvrtc(text: str, arch: str, options: list[str], name: str) -> Cubin:
         text.encode(), f"{name}.cu".encode(), len(headers), [t for _, t in headers], [n.encode() for n, _ in headers]
     ))  # fmt: skip
     try:
-        command = [f"--gpu-architecture={arch}", *options, "--ptxas-options=-v", *(f"-I{f}" for f in include_folders())]
+        command = [f"--gpu-architecture={arch}", *options, "--ptxas-options=-v", *_no_cache(), *(f"-I{f}" for f in include_folders())]
         status, *_ = bindings.nvrtcCompileProgram(program, len(command), [c.encode() for c in command])
         log = _text(bindings.nvrtcGetProgramLogSize, bindings.nvrtcGetProgramLog, program)
         if int(status) != 0:
@@ -142,6 +142,14 @@ def _with_nvrtc(text: str, arch: str, options: list[str], name: str) -> Cubin:
     finally:
         bindings.nvrtcDestroyProgram(program)
     return Cubin(arch, data, log, reports_of(log))
+
+
+@functools.cache
+def _no_cache() -> tuple[str, ...]:
+    """NVRTC keeps machine code on disk where a driver is installed, from 12.9 on, and gives it back without the assembler's report.
+    Our own cache keeps both."""
+    _, major, minor = nvrtc().nvrtcVersion()
+    return ("--no-cache",) if (int(major), int(minor)) >= (12, 9) else ()
 
 
 def _checked(result: Any) -> Any:

@@ -7,6 +7,7 @@ access is left to the caller.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +37,9 @@ from ...ir.tvm_api import (
 from .cpp_types import bytes_of, c_type, split
 from .memory import Place, offset_of
 from .printer import Printer
+
+# Conditions under which a load is evaluated, the same in all lanes; None where it also depends on the lane.
+Guards = tuple[Expr, ...] | None
 
 
 def vector_loop(printer: Printer, node: For) -> bool:
@@ -105,42 +109,51 @@ class _Loop:
         value_lanes = split(dtype_of(stmt.value))[1]
         if value_lanes != 1 or split(dtype_of(stmt.buffer))[1] != 1:
             return [], False
-        accesses: list[_Access] = []
-        self._loads(stmt.value, [], accesses)
-        return accesses, self._is_vector(stmt.buffer, list(stmt.indices))
+        return self._find_packs(stmt.value), self._is_vector(stmt.buffer, list(stmt.indices))
 
-    def _loads(self, value: Any, guards: list[Expr], found: list[_Access]) -> None:
-        """Loads that may be made before the loop, with the invariant conditions they stand under."""
+    def _find_packs(self, value: Expr) -> list[_Access]:
+        """The vector accesses that may be made before the loop, each under the conditions of all the places that read it."""
+        found: list[_Access] = []
 
-        def visit_load(node: TensorLoad, descend: Descend) -> Any:
+        def note(node: TensorLoad, guards: Guards, descend: Descend) -> Any:
             for index in node.indices:
                 descend(index)
             indices = list(node.indices)
-            if not self._is_vector(node.source, indices):
+            if guards is None or not self._is_vector(node.source, indices):
                 return node
             known = next((a for a in found if _same(node, a, self.zero)), None)
             if known is None:
                 pack = decl_buffer((self.lanes,), dtype_of(node.source), f"{node.source.name}_v", "local")
                 found.append(_Access(pack, node.source, [substitute(i, self.zero) for i in indices], list(guards)))
             elif known.guards:  # read in several places: wherever one of them may
-                known.guards = [tirx.Or(_all(known.guards), _all(guards))] if guards else []
+                known.guards = [tirx.Or(_all(known.guards), _all(list(guards)))] if guards else []
             return node
+
+        self._each_load(value, note)
+        return found
+
+    def _each_load(self, value: Expr, visit: Callable[[TensorLoad, Guards, Descend], Any], guards: Guards = ()) -> Any:
+        """`value` with every load replaced by what `visit` returns for it, given the conditions under which it is evaluated."""
+
+        def visit_load(node: TensorLoad, descend: Descend) -> Any:
+            return visit(node, guards, descend)
 
         def visit_call(node: Call, descend: Descend) -> Any:
             if not op_name(node).endswith(".if_then_else"):
                 return descend.children(node)
             condition, a, b = node.args
-            descend(condition)
-            if not uses(condition, self.var):
-                self._loads(a, [*guards, condition], found)
-                self._loads(b, [*guards, tirx.Not(condition)], found)
-            return node
+            before = None if uses(condition, self.var) else guards
+            chosen = None if before is None else (*before, condition)
+            other = None if before is None else (*before, tirx.Not(condition))
+            parts = (self._each_load(condition, visit, guards), self._each_load(a, visit, chosen), self._each_load(b, visit, other))
+            return tirx.if_then_else(*parts, node.span)
 
         def visit_choice(node: Any, descend: Descend) -> Any:
-            """Parts of which C++ evaluates one only; conservatively nothing in them is loaded ahead."""
-            return node
+            """C++ evaluates some parts only: as if every part depended on the lane."""
+            return descend.children(node) if guards is None else self._each_load(node, visit, None)
 
-        rewrite(value, {TensorLoad: visit_load, Call: visit_call, (tirx.Select, tirx.And, tirx.Or, tirx.Let): visit_choice})
+        choices = (tirx.Select, tirx.And, tirx.Or, tirx.Let)
+        return rewrite(value, {TensorLoad: visit_load, Call: visit_call, choices: visit_choice})
 
     def _is_vector(self, buffer: Var, indices: list[Expr]) -> bool:
         """Is the access contiguous over the lanes, aligned, and of a size that one or several 16-byte accesses have?"""
@@ -189,15 +202,17 @@ class _Loop:
         p.depth += 1
         for access in accesses:
             self._print_load(access)
-        table = {self._key(a.buffer, a.indices): a.pack for a in accesses}
+        table = {self._key(a.buffer, a.indices): a for a in accesses}
 
-        def replace(node: TensorLoad, descend: Descend) -> Any:
-            pack = table.get(self._key(node.source, [substitute(i, self.zero) for i in node.indices]))
-            if pack is None or not self._is_run(offset_of(node.source, list(node.indices))):
+        def replace(node: TensorLoad, guards: Guards, descend: Descend) -> Any:
+            access = table.get(self._key(node.source, [substitute(i, self.zero) for i in node.indices]))
+            if access is None or not self._is_run(offset_of(node.source, list(node.indices))):
                 return descend.children(node)
-            return load(pack, [self.var])
+            if guards is None and access.guards:  # the pack may be empty here
+                return descend.children(node)
+            return load(access.pack, [self.var])
 
-        value = rewrite(stmt.value, {TensorLoad: replace})
+        value = self._each_load(stmt.value, replace)
         result = self._pack(stmt.buffer) if target else stmt.buffer
         if target:
             p.line(f"tl::pack<{c_type(dtype_of(result))}, {lanes}> {p.e.names.of(result)};")
