@@ -33,6 +33,7 @@ ANNOTATION_PIPELINE = "tl.pipeline"  # on the For of T.Pipelined: Map num_stages
 ANNOTATION_ALLOC = "tl.alloc"  # on AllocBuffer: Map of facts (arrive_counts, op, replication, ...)
 FACT_DEMOTED = "demoted"  # in "tl.alloc": a fragment that lives in shared memory, with the reason
 FACT_SCRATCH = "scratch"  # in "tl.alloc": shared memory of the compiler's own; it gets barriers in every configuration
+FACT_VERSIONS = "versions"  # in "tl.alloc": tiles of a pipeline that the first dimension counts one after the other
 FACT_REPLICATED = "replicated"  # in "tl.alloc": registers that hold the same values in every thread
 IF_THEN_ELSE, LIKELY = "prim.if_then_else", "prim.likely"  # names of two of TVM's own operators
 THREAD_TAGS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
@@ -80,7 +81,8 @@ OPS = (
     OpInfo("tl.dp4a", ("r", "r", "u"), doc="C[0] += sum of four int8 products"),
     # operands are described by the record of `backend/gpu/instr.py` that attr "name" selects; roles: attr "roles"
     OpInfo("tl.instr", ("v*",), doc="one hardware instruction; attrs name, roles (one letter for each operand)"),
-    OpInfo("tl.cp_async", ("w", "r"), doc="asynchronous copy of 4, 8 or 16 contiguous bytes, global to shared; lands when waited for"),
+    # the third operand is a condition: where it is false the chunk is zeros and the source is not read
+    OpInfo("tl.cp_async", ("w", "r", "v*"), doc="asynchronous copy of 4, 8 or 16 contiguous bytes, global to shared; lands when waited for"),
     OpInfo("tl.cp_async_commit", (), doc="close a group of asynchronous copies"),
     OpInfo("tl.cp_async_wait", ("v",), doc="wait until at most so many groups are in flight; visible to this thread only"),
     OpInfo("tl.sync_threads", ("v*",), collective=True, doc="block barrier; optional barrier id and count"),
@@ -95,7 +97,20 @@ OPS = (
     OpInfo("tl.mbarrier_init", ("u", "v"), doc="arrive count"),
     OpInfo("tl.mbarrier_wait", ("u", "v"), doc="wait until the phase of this parity has completed"),
     OpInfo("tl.mbarrier_arrive", ("u", "v*"), doc="arrive; optional cluster rank"),
-    OpInfo("tl.mbarrier_expect_tx", ("u", "v"), doc="add expected bytes; attrs arrive"),
+    # bytes count in kernels with bulk loads; where every copy is complete when it returns there are none to wait for
+    OpInfo("tl.mbarrier_expect_tx", ("u", "v"), doc="the running phase also waits for so many bytes of bulk loads; attrs arrive: then arrive"),
+    # bulk copies: a dense block of shared memory (begins at the region's first element, row-major in the order of the tensor's region,
+    # with the hardware's swizzle of attr swizzle = 0, 32, 64 or 128 bytes) and a box of a tensor; executed by one thread for each copy
+    OpInfo("tl.tma_load", ("w", "r", "u"), doc="shared block, box of a tensor (zeros outside), mbarrier that gets the bytes; attrs swizzle"),
+    OpInfo("tl.tma_store", ("r", "w"), doc="shared block, box of a tensor (nothing outside is written); attrs swizzle"),
+    OpInfo("tl.bulk_commit", (), doc="close a group of this thread's bulk stores"),
+    OpInfo("tl.bulk_wait", ("v",), doc="wait until at most so many groups are open; attrs read: until they have read shared memory"),
+    OpInfo("tl.fence_proxy_async", (), doc="what ordinary accesses wrote to shared memory becomes visible to bulk copies and wgmma"),
+    # attrs name: a record of `backend/gpu/wgmma.py`; a_matrix, b_matrix: `Matrix.text` of operands in shared memory
+    OpInfo("tl.wgmma", ("u", "r", "r", "v"), warp=True, doc="C, A, B, keep: C = A B + (keep ? C : 0) by a warpgroup, asynchronously"),
+    OpInfo("tl.wgmma_fence", (), warp=True, doc="registers written so far may be operands of the products that follow"),
+    OpInfo("tl.wgmma_commit", (), warp=True, doc="close a group of this warp's products"),
+    OpInfo("tl.wgmma_wait", ("v",), warp=True, doc="wait until at most so many groups of products are in flight"),
     OpInfo("tl.gpu_only", ("v*",), doc="a statement that exists on GPUs only; attrs what: its name in the language"),
     OpInfo("tl.hint", ("v*",), doc="no effect on results; attrs what"),
     OpInfo("tl.math", ("v*",), EFFECT_PURE, doc="elementwise function without an operator of TVM; attrs name"),
