@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import InternalError
 from .dialect import ATTR_KERNEL, ATTR_THREAD_EXTENT, THREAD_TAGS
-from .tvm_api import AttrStmt, For, IntImm, IterVar, SeqStmt, Span, Stmt, Var, While, const, seq
+from .tvm_api import AttrStmt, For, IfThenElse, IntImm, IterVar, SeqStmt, Span, Stmt, Var, While, const, seq
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,9 @@ def map_kernels(body: Stmt, fn: Any) -> Stmt:
         return fn(region)
     if isinstance(body, SeqStmt):
         return seq([map_kernels(s, fn) for s in body.seq])
+    if isinstance(body, IfThenElse):
+        otherwise = None if body.else_case is None else map_kernels(body.else_case, fn)
+        return IfThenElse(body.condition, map_kernels(body.then_case, fn), otherwise, body.span)
     from_children = getattr(body, "body", None)
     if from_children is None:
         return body

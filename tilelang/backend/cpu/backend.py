@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...ir.verify import LOOPS
 from ...passes.block_threads import block_threads
+from ...passes.solve_symbols import solve_symbols
 from ..base import Backend
 from .build import build, load, version
 from .effects import lower_effects
@@ -13,7 +14,6 @@ from .offsets import widen_offsets
 from .prepare import prepare_threads
 from .reduce import REDUCE
 from .scalars import legalize_scalars
-from .symbols import solve_symbols
 
 BACKEND = Backend(
     kind="cpu",

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...errors import TileValueError
-from ...ir.context import PassContext
-from ...ir.rewrite import substitute, walk
-from ...ir.tvm_api import (
+from ..errors import TileValueError
+from ..ir.context import PassContext
+from ..ir.rewrite import substitute, walk
+from ..ir.tvm_api import (
     AssertStmt,
     Bind,
     Expr,
@@ -31,7 +31,7 @@ from ...ir.tvm_api import (
 
 
 def solve_symbols(func: PrimFunc, ctx: PassContext) -> PrimFunc:
-    """The pass (slot "last"). Raises TileValueError for a symbol that no extent determines."""
+    """The pass. Raises TileValueError for a symbol that no extent determines."""
     bound = {dim for param in func.params for dim in _dims(param) if isinstance(dim, Var)} | set(func.params)
     if not any(_symbols(dim) - bound for param in func.params for dim in _dims(param)):
         return func
