@@ -33,7 +33,7 @@ import torch  # noqa: E402
 
 import tilelang  # noqa: E402
 import tilelang.language as T  # noqa: E402
-from tilelang.backend.cpu.machine import host_cpu  # noqa: E402
+from tilelang.backend.llvm import host_cpu  # noqa: E402
 from tilelang.compiler.compile import compile_program  # noqa: E402
 from tilelang.ir.tvm_api import tvm  # noqa: E402
 from tilelang.target.target import Target  # noqa: E402

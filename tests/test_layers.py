@@ -77,7 +77,7 @@ def test_imports_go_down_or_stay_in_the_folder(name):
 def test_backends_do_not_import_each_other(name):
     for target in internal(name):
         if target.startswith("backend."):
-            allowed = {name.split(".")[1], "base", *(["gpu"] if name.split(".")[1] in ("cuda", "simt") else [])}
+            allowed = {name.split(".")[1], "base", "llvm", *(["gpu"] if name.split(".")[1] in ("cuda", "simt") else [])}
             assert target.split(".")[1] in allowed, f"{name} imports {target}"
 
 

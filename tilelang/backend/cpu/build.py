@@ -7,9 +7,6 @@ TVM's own pipeline is not used: its software pipeliner, buffer compaction and fl
 from __future__ import annotations
 
 import functools
-import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -20,6 +17,7 @@ from ...ir.context import PassContext
 from ...ir.tvm_api import IRModule, PrimFunc, tirx, tvm
 from ...knobs import knobs
 from ..base import Artifact
+from ..llvm import linked, llvm_target, llvm_version, load_module, machine_code
 from . import masked_stores
 from .machine import cpu_name
 from .runtime import register_callbacks
@@ -35,12 +33,7 @@ def host_target(ctx: PassContext) -> Any:
     options: dict[str, Any] = {"kind": "llvm", "mcpu": cpu_name(ctx), "opt-level": 2}
     if ctx.target.option("mtriple"):
         options["mtriple"] = ctx.target.option("mtriple")
-    return _tvm_target(tuple(sorted(options.items())))
-
-
-@functools.cache
-def _tvm_target(options: tuple[tuple[str, Any], ...]) -> Any:
-    return tvm.target.Target(dict(options))
+    return llvm_target(tuple(sorted(options.items())))
 
 
 @functools.cache
@@ -67,7 +60,7 @@ def build(func: PrimFunc, ctx: PassContext) -> Artifact:
         module = second(first(_T.BindTarget(target.with_host(target))(IRModule({name: func}))))
         seconds["tvm"] = time.perf_counter() - start
         start = time.perf_counter()
-        library = tvm.get_global_func("target.build.llvm")(module, target)
+        library = machine_code(module, target)
         seconds["llvm"] = time.perf_counter() - start
     except Exception as error:  # every class of TVM error is our bug here
         raise InternalError(f"TVM refused {name} in the last step: {error}") from error
@@ -77,8 +70,8 @@ def build(func: PrimFunc, ctx: PassContext) -> Artifact:
     with tempfile.TemporaryDirectory(prefix="tilelang-", dir=knobs.tmp_dir) as folder:
         if text != written:
             Path(folder, TEXT).write_text(text, encoding="utf-8")
-            library = tvm.runtime.load_module(str(Path(folder, TEXT)))
-        library, shared = _linked(library, Path(folder, OBJECT))
+            library = load_module(Path(folder, TEXT))
+        library, shared = linked(library, Path(folder, OBJECT))
     seconds["link"] = time.perf_counter() - start
     return _artifact(library, name, ctx, seconds, text, shared)
 
@@ -100,23 +93,6 @@ def _artifact(library: Any, name: str, ctx: PassContext, seconds: dict[str, floa
     return Artifact(entry=entry, source=text, notes=tuple(ctx.notes), seconds=seconds, save=save)
 
 
-def _linked(library: Any, target: Path) -> tuple[Any, bytes]:
-    """The module as a shared object made in the file `target`, and the content of the file: made once, it serves this process
-    and, from the cache, the next one. Where there is no linker, or nothing may be loaded from there: the module itself."""
-    linker = shutil.which("ld") if sys.platform.startswith("linux") else None
-    if linker is None:
-        return library, b""
-    machine_code = target.with_suffix(".o")
-    library.write_to_file(str(machine_code), "o")
-    done = subprocess.run([linker, "-shared", "-o", str(target), str(machine_code)], capture_output=True, check=False)
-    if done.returncode != 0:
-        return library, b""
-    try:
-        return tvm.runtime.load_module(str(target)), target.read_bytes()
-    except Exception:  # e.g. a folder from which nothing may be executed; what is wrong with the module, compiling it tells
-        return library, b""
-
-
 def load(folder: Any, ctx: PassContext) -> Artifact:
     """The artifact that `save` wrote into `folder`."""
     name = Path(folder, NAME).read_text(encoding="utf-8")
@@ -124,11 +100,10 @@ def load(folder: Any, ctx: PassContext) -> Artifact:
     start = time.perf_counter()
     compiled = Path(folder, OBJECT)
     shared = compiled.read_bytes() if compiled.exists() else b""
-    library = tvm.runtime.load_module(str(compiled if shared else Path(folder, TEXT)))
+    library = load_module(compiled if shared else Path(folder, TEXT))
     return _artifact(library, name, ctx, {"load": time.perf_counter() - start}, text, shared)
 
 
 def version(ctx: PassContext) -> str:
     """What the generated code depends on besides the program: TVM, LLVM, the processor."""
-    llvm = tvm.get_global_func("target.llvm_version_major")()
-    return f"cpu-2 tvm-{tvm.__version__} llvm-{llvm} {host_target(ctx)}"
+    return f"cpu-2 {llvm_version()} {host_target(ctx)}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ...ir.context import PassContext
 from ...ir.tvm_api import tvm
 from ...knobs import knobs
+from ..llvm import host_cpu
 
 
 @dataclass(frozen=True)
@@ -20,12 +21,6 @@ class Machine:
     def lanes(self, dtype: str) -> int:
         """Elements of this type in one vector."""
         return self.vector_bits // max(8, int("".join(c for c in dtype if c.isdigit())))
-
-
-@functools.cache
-def host_cpu() -> str:
-    """LLVM's name of this processor."""
-    return str(tvm.get_global_func("target.llvm_get_system_cpu")())
 
 
 def cpu_name(ctx: PassContext) -> str:
