@@ -24,8 +24,10 @@ def chunk_elements(call: Call, kernel: KernelRegion | None) -> int | str:
         return "only a copy from global to shared memory can be asynchronous"
     if dtype_of(source) != dtype_of(target):
         return f"the copy converts {dtype_of(source)} to {dtype_of(target)}"
-    if kernel is not None and _has_safe_value(kernel.annotations, source.source):
+    if kernel is not None and _is_key(kernel.annotations.get("safe_value", {}), source.source):
         return f"{source.source.name} has a safe value of its own"
+    if kernel is not None and _is_key(kernel.annotations.get("padding", {}), target.source):
+        return f"{target.source.name} has a padding value of its own"
     extents = extents_of(target)
     if not all(isinstance(e, int) for e in (*extents, *extents_of(source))):
         return "the tile's extents are not constant"
@@ -39,8 +41,8 @@ def chunk_elements(call: Call, kernel: KernelRegion | None) -> int | str:
     return "rows are not made of aligned chunks of 4 bytes or more"
 
 
-def _has_safe_value(annotations: Mapping[str, Any], buffer: Var) -> bool:
-    return any(is_buffer(v) and v.same_as(buffer) for v in dict(annotations.get("safe_value", {})))
+def _is_key(values: Mapping[Any, Any], buffer: Var) -> bool:
+    return any(is_buffer(v) and v.same_as(buffer) for v in dict(values))
 
 
 def _in_chunks(block: TensorRegion, count: int) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 from ..errors import OutOfBoundsWarning, warn
 from ..ir.access import view_roots, writes_of
 from ..ir.context import PassContext
-from ..ir.dialect import ANNOTATION_PARALLEL, ATTR_THREAD_EXTENT, GLOBAL, IF_THEN_ELSE, op_info, op_name
+from ..ir.dialect import ANNOTATION_PARALLEL, ATTR_THREAD_EXTENT, GLOBAL, IF_THEN_ELSE, make_call, op_info, op_name
 from ..ir.kernel import match_kernel, rebuild_body
 from ..ir.rewrite import Descend, rewrite, uses, walk
 from ..ir.tvm_api import (
@@ -182,6 +182,9 @@ class _Guard:
         if op_name(value) == IF_THEN_ELSE or (call is value and not conditions):
             guarded = self.expr(value)
             return (node if guarded is value else Evaluate(guarded, node.span)), []
+        if op_name(value) == "tl.cp_async" and conditions:  # a chunk that is outside of its source is filled with zeros
+            inside = _all([*call.args[2:], *conditions])
+            return Evaluate(make_call("tl.cp_async", [*call.args[:2], inside], span=call.span), node.span), []
         return Evaluate(call, node.span), conditions
 
     def bind(self, node: Bind) -> tuple[Stmt, Conditions]:

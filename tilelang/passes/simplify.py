@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..ir.context import PassContext
-from ..ir.dialect import ATTR_THREAD_EXTENT, IF_THEN_ELSE, op_name
+from ..ir.dialect import ATTR_THREAD_EXTENT, IF_THEN_ELSE, make_call, op_name
 from ..ir.kernel import rebuild_body
 from ..ir.rewrite import Descend, rewrite
 from ..ir.tvm_api import (
@@ -28,11 +28,13 @@ from ..ir.tvm_api import (
     SeqStmt,
     Stmt,
     TensorLoad,
+    TensorRegion,
     Var,
     While,
     const,
     is_expr,
     load,
+    region,
     seq,
     store,
     tirx,
@@ -59,7 +61,8 @@ class _Simplifier:
         self.facts = Facts()
         self.rules = {
             SeqStmt: self.sequence, For: self.loop, IfThenElse: self.branch, While: self.repeat, AttrStmt: self.attribute,
-            BufferStore: self.store, TensorLoad: self.load, Bind: self.bind, tirx.Select: self.select, Call: self.call,
+            BufferStore: self.store, TensorLoad: self.load, TensorRegion: self.region, Bind: self.bind, tirx.Select: self.select,
+            Call: self.call,
         }  # fmt: skip
 
     def stmt(self, node: Any) -> Any:
@@ -125,6 +128,10 @@ class _Simplifier:
         indices = self.indices(node.indices, descend)
         return node if indices is None else load(node.source, indices, node.span)
 
+    def region(self, node: TensorRegion, descend: Descend) -> Expr:
+        mins = self.indices([r.min for r in node.region], descend)
+        return node if mins is None else region(node.source, mins, [r.extent for r in node.region])
+
     def indices(self, indices: Sequence[Expr], descend: Descend) -> list[Expr] | None:
         """Simplified indices, or None if all stay."""
         given = list(indices)
@@ -141,6 +148,8 @@ class _Simplifier:
         return tirx.Select(condition, descend(node.true_value), descend(node.false_value), node.span)
 
     def call(self, node: Call, descend: Descend) -> Expr:
+        if op_name(node) == "tl.cp_async" and len(node.args) > 2:
+            return self.chunk(node, descend)
         if op_name(node) != IF_THEN_ELSE:
             return descend.children(node)
         condition = self.condition(descend(node.args[0]))
@@ -151,6 +160,12 @@ class _Simplifier:
         with self.facts.assuming(_lasting(negated(condition))):
             other = descend(node.args[2])
         return Call(node.op, [condition, chosen, other], attrs=node.attrs, ret_ty=node.ty, span=node.span)
+
+    def chunk(self, node: Call, descend: Descend) -> Expr:
+        """An asynchronous copy with a condition, which goes where it is known to hold."""
+        operands, condition = [descend(a) for a in node.args[:2]], self.condition(descend(node.args[2]))
+        always = isinstance(condition, IntImm) and int(condition)
+        return make_call("tl.cp_async", operands if always else [*operands, condition], span=node.span)
 
     def condition(self, expr: Expr) -> Expr:
         """Known comparisons become constants, and connectives with constants disappear."""

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import InternalError
+from ...ir.dialect import SHARED_SCOPES, THREAD_SCOPES
 from ...ir.rewrite import uses_memory
 from ...ir.tvm_api import Analyzer, Call, Cast, Expr, FloatImm, IntImm, StringImm, TensorLoad, Var, dtype_of, is_buffer, tirx
+from .addresses import parts
 from .cpp_types import HALF, c_type, is_float, is_small_float, literal, split
 from .memory import Place, offset_of
 from .names import Names
@@ -43,6 +45,7 @@ class Expressions:
         self.names = names
         self.places: dict[Var, Place] = {}
         self.analyzer = Analyzer()
+        self.rates: dict[Var, int] = {}  # of loop variables and names, as `addresses.rate` says
         self.call: Callable[[Call], Text] = self._no_call
         self._rules: dict[type, Callable[[Any], Text]] = {
             IntImm: self._int, FloatImm: self._float, StringImm: self._string, Var: self._var, TensorLoad: self._load, Cast: self._cast,
@@ -105,7 +108,12 @@ class Expressions:
         return f"{place.name}[{self.text(offset_of(buffer, list(indices)))}]"
 
     def address(self, buffer: Var, indices: Any) -> str:
-        """The address of an element, as a unary expression."""
+        """The address of an element, as a unary expression. In memory that threads share it is a pointer that moves in steps."""
+        place = self.place(buffer)
+        if not place.scalar and buffer.scope() not in THREAD_SCOPES:
+            *steps, last = parts(offset_of(buffer, list(indices)), self.rates, self.analyzer, buffer.scope() in SHARED_SCOPES)
+            if steps:
+                return f"&({' + '.join([place.name, *(self.text(step, MUL) for step in steps)])})[{self.text(last)}]"
         return f"&{self.element(buffer, indices)}"
 
     def _load(self, node: Any) -> Text:

@@ -35,6 +35,7 @@ from ...ir.tvm_api import (
     location_of,
     shape_of,
 )  # fmt: skip
+from .addresses import LOOP, UNROLLED, rate
 from .allreduce import print_allreduce
 from .cpp_types import bytes_of, c_type, is_float, split
 from .expressions import PRIMARY, UNARY, Expressions, lane_indices, quote
@@ -43,6 +44,7 @@ from .memory import Place, element_count, is_scalar_buffer
 from .operators import Operators
 from .printer import INDENT, Printer
 from .vectors import vector_loop
+from .wgmma import wgmma_rules
 
 _BARRIERS = (BARRIER, CLUSTER_BARRIER)
 
@@ -66,7 +68,7 @@ class Statements(Printer):
             "tl.mbarrier_init": self._mbarrier_init, "tl.mbarrier_wait": self._mbarrier, "tl.mbarrier_arrive": self._mbarrier,
             "tl.mbarrier_expect_tx": self._expect_tx, "tirx.break_loop": lambda c: self.line("break;"),
             "tirx.continue_loop": lambda c: self.line("continue;"),
-            "tirx.tvm_thread_allreduce": lambda c: print_allreduce(self, c, self._reducer),
+            "tirx.tvm_thread_allreduce": lambda c: print_allreduce(self, c, self._reducer), **wgmma_rules(self),
         }  # fmt: skip
 
     # ---------------------------------------------------------------- blocks
@@ -140,6 +142,7 @@ class Statements(Printer):
             # Its range and divisors, not its value: looking through chains of names costs without limit.
             self.e.analyzer.update(node.var, self.e.analyzer.const_int_bound(node.value), True)
             self.e.analyzer.update(node.var, self.e.analyzer.modular_set(node.value), True)
+        self.e.rates[node.var] = rate(node.value, self.e.rates)
         self.line(f"{'' if kind.endswith('*') else 'const '}{kind} {self.e.names.of(node.var)} = {self.e.text(node.value)};")
 
     # ---------------------------------------------------------------- stores
@@ -175,6 +178,8 @@ class Statements(Printer):
         end: Expr = node.extent if isinstance(node.min, IntImm) and int(node.min) == 0 else node.min + node.extent
         step = int(node.step) if isinstance(node.step, IntImm) else 1
         self.e.analyzer.bind(node.loop_var, Range.from_min_extent(node.min, node.extent), True)
+        unrolled = int(node.kind) in (int(ForKind.UNROLLED), int(ForKind.VECTORIZED)) and isinstance(node.extent, IntImm)
+        self.e.rates[node.loop_var] = UNROLLED if unrolled else LOOP
         advance = f"++{name}" if step == 1 else f"{name} += {step}"
         self.block(f"for ({kind} {name} = {low}; {name} < {self.e.text(end, 12)}; {advance})", node.body)
 
@@ -257,10 +262,11 @@ class Statements(Printer):
             count *= int(r.extent)
         element = c_type(dtype_of(to))
         size = count * bytes_of(dtype_of(to))
+        operands = ", ".join([self.o.region_address(to), self.o.region_address(source), *(self.e.text(a) for a in call.args[2:])])
         if not (self.e.place(to.source).aligned and self.e.place(source.source).aligned):
-            self._async(f"copy_now<{element}, {count}>({self.o.region_address(to)}, {self.o.region_address(source)})")
+            self._async(f"copy_now<{element}, {count}>({operands})")
             return
-        self._async(f"cp_async<{size}>({self.o.region_address(to)}, {self.o.region_address(source)})")
+        self._async(f"cp_async<{size}>({operands})")
 
     def _mbarrier_init(self, call: Call) -> None:
         self._async(f"mbarrier_init({self.o.region_address(call.args[0])}, {self.e.text(call.args[1])})")

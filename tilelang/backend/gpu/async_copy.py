@@ -1,7 +1,7 @@
 """T.copy from global to shared memory as asynchronous copies of 4, 8 or 16 bytes: for copies that are issued ahead.
 
 In: a copy call with the attribute `async` (the pipeline commits the group and waits), or `T.async_copy` (committed here, the user
-waits). Out: one thread's share of the chunks. A chunk outside of the source is filled with zeros by ordinary stores.
+waits). Out: one thread's share of the chunks. A chunk outside of the source is filled with zeros by the instruction.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ from typing import Any
 
 from ...ir.dialect import attr, make_call
 from ...ir.tvm_api import (
-    Bind,
     Call,
     Evaluate,
     Expr,
     For,
     ForKind,
     IfThenElse,
-    IntImm,
     Stmt,
     TensorRegion,
     Var,
@@ -26,8 +24,6 @@ from ...ir.tvm_api import (
     dtype_of,
     region,
     seq,
-    shape_of,
-    store,
     tirx,
 )  # fmt: skip
 from ...passes.async_chunks import chunk_elements
@@ -55,16 +51,15 @@ def _lower(copied: Call, ctx: LowerContext) -> Stmt:
     extents = [extents_of(target)[k] for k in wide_dims(target)]
     extents[-1] //= count
     total, threads = math.prod(extents), threads_of(ctx)
-    thread, step = Var("thread", "int32"), Var("step", "int32")
+    step = Var("step", "int32")
     rounds = -(-total // threads.count)
-    chunk = Var("chunk", "int32")
+    chunk = step * const(threads.count, "int32") + threads.index  # not a name of it, so that the terms of a position fold
     body = _chunk(source, target, _digits(chunk, extents), count, ctx)
     if total % threads.count:
         body = IfThenElse(tirx.LT(chunk, const(total, "int32")), body, None, ctx.span)
-    body = seq([Bind(chunk, step * const(threads.count, "int32") + thread, ctx.span), body])
     kind = ForKind.UNROLLED if rounds <= _MAX_UNROLLED else ForKind.SERIAL
     loop = For(step, const(0, "int32"), const(rounds, "int32"), kind, body, span=ctx.span)
-    stmts: list[Stmt] = [Bind(thread, threads.index, ctx.span), loop]
+    stmts: list[Stmt] = [loop]
     if not attr(copied, "async"):
         stmts.append(_commit(ctx))
     return seq(stmts)
@@ -93,17 +88,10 @@ def _digits(number: Expr, extents: list[int]) -> list[Expr]:
 
 
 def _chunk(source: TensorRegion, target: TensorRegion, position: list[Expr], count: int, ctx: LowerContext) -> Stmt:
-    """One chunk: copied if it is inside the source, else zeros."""
+    """One chunk; `guard_bounds` adds the condition under which it is inside of the source."""
     position = [*position[:-1], position[-1] * const(count, "int32")]
-    start, place = _start(source, position), _start(target, position)
-    issue = make_call("tl.cp_async", [_block(target, place, count), _block(source, start, count)], span=ctx.span)
-    inside = _inside(source, start)
-    if inside is None:
-        return Evaluate(issue, ctx.span)
-    lane = Var("lane_of_chunk", "int32")
-    zero = store(target.source, const(0, dtype_of(target)), [*place[:-1], place[-1] + lane], ctx.span)
-    zeros = For(lane, const(0, "int32"), const(count, "int32"), ForKind.UNROLLED, zero, span=ctx.span)
-    return IfThenElse(inside, Evaluate(issue, ctx.span), zeros, ctx.span)
+    blocks = [_block(block, _start(block, position), count) for block in (target, source)]
+    return Evaluate(make_call("tl.cp_async", blocks, span=ctx.span), ctx.span)
 
 
 def _start(block: TensorRegion, position: list[Expr]) -> list[Any]:
@@ -119,25 +107,6 @@ def _typed(index: Expr, low: Any) -> Expr:
 
 def _block(block: TensorRegion, start: list[Any], count: int) -> TensorRegion:
     return region(block.source, start, [*([1] * (len(start) - 1)), count])
-
-
-def _inside(block: TensorRegion, start: list[Any]) -> Expr | None:
-    """Is the chunk inside its buffer? None if every chunk is, whatever the indices are."""
-    tests: list[Expr] = []
-    for low, index, size in zip(mins_of(block), start, shape_of(block.source), strict=True):
-        kind = dtype_of(index) if not isinstance(index, int) else "int32"
-        if isinstance(low, int | IntImm) and isinstance(size, int) and isinstance(index, int | IntImm) and 0 <= int(index) < size:
-            continue
-        bound = const(size, kind) if isinstance(size, int) else size
-        if not isinstance(size, int) and dtype_of(size) != kind:
-            bound = tirx.Cast(kind, size)
-        if not (isinstance(low, int | IntImm) and int(low) >= 0):
-            tests.append(tirx.GE(index, const(0, kind)))
-        tests.append(tirx.LT(index, bound))
-    result: Expr | None = None
-    for test in tests:
-        result = test if result is None else tirx.And(result, test)
-    return result
 
 
 ASYNC_COPY = Lowering("cp_async", "tl.tileop.copy", _accepts, _lower)

@@ -235,30 +235,43 @@ class _Emitter:
         steps = -(-p.size[2] // k)
         allocations: list[Stmt] = []
         left = a_registers if a_registers is not None else self.local("a", grid.m_tiles * a_count, dtype_of(a), allocations)
-        right = self.local("b", b_count, dtype_of(b), allocations)
+        width = self.columns_at_once(b)
+        right = self.local("b", width * b_count, dtype_of(b), allocations)
 
         def step(s: Any) -> list[Stmt]:
             stmts = []
             if a_registers is None:
                 stmts.append(loop(grid.m_tiles, lambda i: [self.load_left(a, left, i, s)], "i", self.span))
-            stmts.append(loop(grid.n_tiles, lambda j: [self.inside(1, j, seq(both(j, s)))], "j", self.span))
+            stmts.append(loop(grid.n_tiles // width, lambda j: [self.inside(1, j, seq(both(j, s)))], "j", self.span))
             return stmts
 
         def both(j: Any, s: Any) -> list[Stmt]:
-            return [self.load_right(b, right, j, s), column(j, s)]
+            columns = loop(width, lambda h: [column(at(at(0, width, j), 1, h), h, s)], "h", self.span)
+            return [self.load_right(b, right, j, s, width), columns]
 
         def first(i: Any, s: Any) -> Expr:
             return at(at(0, a_count * steps, i), a_count, s) if a_registers is not None else at(0, a_count, i)
 
-        def multiply(i: Any, j: Any, s: Any) -> Stmt:
+        def multiply(i: Any, j: Any, h: Any, s: Any) -> Stmt:
             c_at = at(at(0, c_count * grid.n_tiles, i), c_count, j)
-            operands = [region(accumulator, [c_at], [c_count]), region(left, [first(i, s)], [a_count]), region(right, [0], [b_count])]
-            return p.instruction.call(operands, self.span)
+            places = (accumulator, c_at, c_count), (left, first(i, s), a_count), (right, at(0, b_count, h), b_count)
+            return p.instruction.call([region(buffer, [start], [count]) for buffer, start, count in places], self.span)
 
-        def column(j: Any, s: Any) -> Stmt:
-            return loop(grid.m_tiles, lambda i: [self.inside(0, i, multiply(i, j, s))], "i", self.span)
+        def column(j: Any, h: Any, s: Any) -> Stmt:
+            return loop(grid.m_tiles, lambda i: [self.inside(0, i, multiply(i, j, h, s))], "i", self.span)
 
         return [*allocations, loop(steps, step, "s", self.span)]
+
+    def columns_at_once(self, b: TensorRegion) -> int:
+        """How many columns of instructions one load serves: ldmatrix gives a lane up to four registers."""
+        grid = self.p.grid
+        whole = grid.columns * grid.n_tiles == self.p.padded[1] // self.p.instruction.shape[1]
+        return 2 if whole and grid.n_tiles % 2 == 0 and self.right_in_matrices(b) else 1
+
+    def right_in_matrices(self, b: TensorRegion) -> bool:
+        """Can ldmatrix read the right operand?"""
+        bits = self.counts()[2] * tvm.DataType(dtype_of(b)).bits
+        return bits == 64 and self.rows_of_matrices(b, (self.p.size[1], self.p.padded[1]), not self.p.transposed[1])
 
     def inside(self, axis: int, number: Any, body: Stmt) -> Stmt:
         """`body` if this warp's row (axis 0) or column (1) `number` of instructions is part of C: all of its lanes agree on that."""
@@ -304,14 +317,14 @@ class _Emitter:
         return whole and shape[-1] % chunk == 0 and int(last) % chunk == 0
 
     def load_blocks(
-        self, block: TensorRegion, target: Var, first: Expr, row: Any, column: Any, halves: int, count: int, swapped: bool
+        self, block: TensorRegion, target: Var, first: Expr, corner: tuple[Any, Any], count: int, swapped: bool, tall: bool = False
     ) -> Stmt:
-        """`count` blocks of 8 rows by 16 bytes whose corner is (row, column) of the operand seen as (row, k): `halves` of them side by
-        side along the rows, then along k. Lane 8 q + r names row r of block q."""
+        """`count` blocks of 8 rows by 16 bytes whose corner is (row, k) of the operand, two along k and then the next rows; tall: two
+        along the rows first. Lane 8 q + r names row r of block q."""
         rank, bits = len(block.region), tvm.DataType(dtype_of(block)).bits
-        chunk, lane = 128 // bits, self.warps.lane
+        chunk, lane, (row, column) = 128 // bits, self.warps.lane, corner
         q, r = (lane // 8 if count == 4 else lane // 8 % count), lane % 8
-        down, along = (q % halves, q // halves) if halves > 1 else (0, q)
+        down, along = (q % 2, q // 2) if tall else (q // 2 if count > 2 else 0, q % 2)
         if swapped:
             where = {rank - 2: at(at(column, 8, along), 1, r), rank - 1: at(row, 8, down)}
         else:
@@ -328,8 +341,8 @@ class _Emitter:
         count = self.counts()[1]
         bounds, swapped = (self.p.size[0], grid.rows * grid.m_tiles * m), self.p.transposed[0]
         if m == 16 and self.rows_of_matrices(a, bounds, swapped):
-            corner = at(at(0, m * grid.m_tiles, self.warp_place(0)), m, i)
-            return self.load_blocks(a, left, at(0, count, i), corner, at(0, k, s), halves, 4, swapped)
+            corner = at(at(0, m * grid.m_tiles, self.warp_place(0)), m, i), at(0, k, s)
+            return self.load_blocks(a, left, at(0, count, i), corner, 4, swapped, tall=True)
         base = at(self.lane_group(), m * grid.m_tiles, self.warp_place(0))
 
         def part(q: Any) -> list[Stmt]:
@@ -339,15 +352,15 @@ class _Emitter:
 
         return loop(count // e, part, "q", self.span)
 
-    def load_right(self, b: TensorRegion, right: Var, j: Any, s: Any) -> Stmt:
-        """The operand of instruction column j and step s, seen as (n, k)."""
+    def load_right(self, b: TensorRegion, right: Var, j: Any, s: Any, width: int) -> Stmt:
+        """The operands of `width` instruction columns, the j-th so many, and step s, seen as (n, k)."""
         grid, (_, n, k) = self.p.grid, self.p.instruction.shape
         e = max(1, 32 // tvm.DataType(dtype_of(b)).bits)
         count = self.counts()[2]
         bounds, swapped = (self.p.size[1], self.p.padded[1]), not self.p.transposed[1]
-        if count * tvm.DataType(dtype_of(b)).bits == 64 and self.rows_of_matrices(b, bounds, swapped):
-            corner = at(at(0, n * grid.n_tiles, self.warp_place(1)), n, j)
-            return self.load_blocks(b, right, const(0, "int32"), corner, at(0, k, s), 1, 2, swapped)
+        if self.right_in_matrices(b):
+            corner = at(at(0, n * grid.n_tiles, self.warp_place(1)), n * width, j), at(0, k, s)
+            return self.load_blocks(b, right, const(0, "int32"), corner, 2 * width, swapped)
         base = at(self.lane_group(), n * grid.n_tiles, self.warp_place(1))
 
         def part(q: Any) -> list[Stmt]:

@@ -141,7 +141,8 @@ class Effects:
         for extent in (int(r.extent) for r in node.args[0].region if isinstance(r.extent, IntImm)):
             count *= extent
         site = self.scope.site("asynchronous copy", node.args[0].source.name)
-        self.scope.emit(f"g.cp_async({target.name}, {where.text}, {source.name}, {start.text}, {count}, {mask}, {site})")
+        inside = self._text(node.args[2], mask) if len(node.args) > 2 else "None"
+        self.scope.emit(f"g.cp_async({target.name}, {where.text}, {source.name}, {start.text}, {count}, {inside}, {mask}, {site})")
 
     def _do_cp_async_commit(self, node: Call, mask: str) -> None:
         self.scope.emit(f"g.cp_async_commit({mask})")

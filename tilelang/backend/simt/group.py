@@ -333,14 +333,16 @@ class Group:
         return before
 
     # ---------------------------------------------------------------- asynchronous copies
-    def cp_async(self, target: Shared, index: Any, source: Global, start: Any, count: int, mask: Any, site: Site) -> None:
-        """Copy `count` elements; they land when the group they are committed to has been waited for."""
+    def cp_async(self, target: Shared, index: Any, source: Global, start: Any, count: int, inside: Any, mask: Any, site: Site) -> None:
+        """Copy `count` elements, or zeros where the lane's `inside` is false; they land when the group they are committed to has been
+        waited for."""
         if mask is False:
             return
         steps = np.arange(count).reshape(-1, *([1] * max(1, np.ndim(index), np.ndim(start))))
         where, origin = np.asarray(index, np.int64) + steps, np.asarray(start, np.int64) + steps
         where = np.array(np.broadcast_to(where, np.broadcast_shapes(where.shape, origin.shape, (self.n,))))
-        values = source.load(self, np.array(np.broadcast_to(origin, where.shape)), mask, site)
+        reading = mask if inside is None else np.logical_and(True if mask is None else mask, inside) & np.ones(self.n, bool)
+        values = source.load(self, np.array(np.broadcast_to(origin, where.shape)), reading, site)
         at, piece, order = target.place(self, where, mask, site)
         if int(at[1].max(initial=0)) >= target.size:
             target.outside(self, where, mask, site)

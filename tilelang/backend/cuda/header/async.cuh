@@ -56,10 +56,19 @@ template <int Bytes> TL_DEVICE void cp_async(void* to, const void* from) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" : : "r"(shared_address(to)), "l"(from), "n"(Bytes) : "memory");
   }
 }
+// Zeros where `inside` is false; nothing is read then.
+template <int Bytes> TL_DEVICE void cp_async(void* to, const void* from, bool inside) {
+  int size = inside ? Bytes : 0;
+  if (Bytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(shared_address(to)), "l"(from), "r"(size) : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" : : "r"(shared_address(to)), "l"(from), "n"(Bytes), "r"(size) : "memory");
+  }
+}
 // The same at once, for addresses that are only aligned to the element.
-template <class T, int Count> TL_DEVICE void copy_now(T* to, const T* from) {
+template <class T, int Count> TL_DEVICE void copy_now(T* to, const T* from, bool inside = true) {
 #pragma unroll
-  for (int k = 0; k < Count; ++k) to[k] = from[k];
+  for (int k = 0; k < Count; ++k) to[k] = inside ? from[k] : T();
 }
 TL_DEVICE void cp_async_commit() { asm volatile("cp.async.commit_group;" : : : "memory"); }
 template <int Groups> TL_DEVICE void cp_async_wait() { asm volatile("cp.async.wait_group %0;" : : "n"(Groups) : "memory"); }
