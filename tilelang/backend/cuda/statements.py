@@ -44,7 +44,6 @@ from .memory import Place, element_count, is_scalar_buffer
 from .operators import Operators
 from .printer import INDENT, Printer
 from .vectors import vector_loop
-from .wgmma import wgmma_rules
 
 _BARRIERS = (BARRIER, CLUSTER_BARRIER)
 
@@ -68,7 +67,7 @@ class Statements(Printer):
             "tl.mbarrier_init": self._mbarrier_init, "tl.mbarrier_wait": self._mbarrier, "tl.mbarrier_arrive": self._mbarrier,
             "tl.mbarrier_expect_tx": self._expect_tx, "tirx.break_loop": lambda c: self.line("break;"),
             "tirx.continue_loop": lambda c: self.line("continue;"),
-            "tirx.tvm_thread_allreduce": lambda c: print_allreduce(self, c, self._reducer), **wgmma_rules(self),
+            "tirx.tvm_thread_allreduce": lambda c: print_allreduce(self, c, self._reducer),
         }  # fmt: skip
 
     # ---------------------------------------------------------------- blocks
