@@ -110,7 +110,7 @@ OPS = (
     OpInfo("tl.wgmma", ("u", "r", "r", "v"), warp=True, doc="C, A, B, keep: C = A B + (keep ? C : 0) by a warpgroup, asynchronously"),
     OpInfo("tl.wgmma_fence", (), warp=True, doc="registers written so far may be operands of the products that follow"),
     OpInfo("tl.wgmma_commit", (), warp=True, doc="close a group of this warp's products"),
-    OpInfo("tl.wgmma_wait", ("v",), warp=True, doc="wait until at most so many groups of products are in flight"),
+    OpInfo("tl.wgmma_wait", ("v", "u"), warp=True, doc="wait until at most so many groups of products are in flight; registers that are safe to use then"),
     OpInfo("tl.gpu_only", ("v*",), doc="a statement that exists on GPUs only; attrs what: its name in the language"),
     OpInfo("tl.hint", ("v*",), doc="no effect on results; attrs what"),
     OpInfo("tl.math", ("v*",), EFFECT_PURE, doc="elementwise function without an operator of TVM; attrs name"),
