@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..ir.access import allocations, view_roots
+from ..ir.access import accesses, allocations, view_roots
 from ..ir.context import FragmentPlan, PassContext
 from ..ir.dialect import (
     ANNOTATION_ALLOC,
@@ -23,6 +23,7 @@ from ..ir.dialect import (
     ATTR_WS,
     FACT_DEMOTED,
     FRAGMENT,
+    GLOBAL,
     LOCAL,
     REDUCER,
     SHARED_DYN,
@@ -220,11 +221,23 @@ class _Inference:
         for use in self.uses.operators:
             self.from_lowerings(use)
         nests = [n for n in (self.nest_of(stmt) for stmt in self.loops()) if len(n.buffers()) > 1]
+        narrowest = self.narrowest()
         while self.open:
             if not (self.follow_reductions() or any(self.follow_loops(n) for n in nests)):
                 buffer = max(self.open, key=lambda b: math.prod(static_shape(b)))
-                bits = tvm.DataType(dtype_of(buffer)).bits
-                self.take(buffer, coalesced(static_shape(buffer), bits, self.threads_of(buffer).count))
+                self.take(buffer, coalesced(static_shape(buffer), narrowest[buffer], self.threads_of(buffer).count))
+
+    def narrowest(self) -> dict[Var, int]:
+        """For each fragment the bits of the narrowest element among its own and those of the tensors in global memory that one loop or copy
+        moves to or from it: a thread's run of elements must be 16 bytes of these, too."""
+        found = {b: _bits(b) for b in self.open}
+        statements = [Evaluate(use.call) for use in self.uses.operators if op_name(use.call) in _ELEMENTWISE]
+        for stmt in (*statements, *self.uses.nests):
+            touched = {a.buffer for a in accesses(stmt, self.roots) if is_buffer(a.buffer)}
+            narrow = min((_bits(b) for b in touched if b.scope() == GLOBAL), default=0)
+            for fragment in touched & set(found) if narrow else ():
+                found[fragment] = min(found[fragment], narrow)
+        return found
 
     def take(self, buffer: Var, layout: Fragment | None) -> bool:
         """Choose this layout, if the buffer has none yet and it fits the buffer's threads and has formulas."""
@@ -296,6 +309,10 @@ class _Inference:
                 if self.take(follower.buffer, joined(nest, leader, self.chosen[leader.buffer], follower)):
                     return True
         return False
+
+
+def _bits(buffer: Var) -> int:
+    return max(8, tvm.DataType(dtype_of(buffer)).bits)
 
 
 def _demote(kernel: KernelRegion, demoted: Mapping[Var, str]) -> KernelRegion:

@@ -180,7 +180,7 @@ class _Emitter:
             value = self.combine.value(load(self.plan.registers, [register]))
             if partly:
                 value = tirx.if_then_else(_all(self.held.holds(self.warps.thread, register)), value, identity)
-            return store(self.total, self.combine.step(load(self.total, [slot]), value), [slot], self.span)
+            return store(self.total, self.step(load(self.total, [slot]), value), [slot], self.span)
 
         formula = self.reduction.register_formula
         if formula is None:
@@ -205,15 +205,22 @@ class _Emitter:
                 mine = load(self.total, [s])
                 operands = [mine, const(bit, "int32"), const(WARP, "int32"), const(0xFFFFFFFF, "uint32")]
                 shuffled = make_call("tl.shfl", operands, self.combine.dtype, mode="xor")
-                return [Bind(other, shuffled, self.span), store(self.total, self.combine.step(mine, other), [s], self.span)]
+                return [Bind(other, shuffled, self.span), store(self.total, self.step(mine, other), [s], self.span)]
 
             stmts.append(loop(self.reduction.slots, slot, "s", self.span))
         return stmts
 
+    def step(self, total: Expr, new: Expr) -> Expr:
+        """As `Combine.step`. The largest or smallest number is one instruction that passes over a NaN, since `total` is never one."""
+        combine = self.combine
+        if combine.kind in ("max", "absmax", "min") and combine.dtype in ("float32", "float64") and not combine.nan_propagate:
+            return (tirx.Min if combine.kind == "min" else tirx.Max)(total, new)
+        return combine.step(total, new)
+
     # ---------------------------------------------------------------- results
     def finished(self, total: Expr, old: Expr) -> Expr:
         if not self.clear:
-            total = self.combine.step(total, convert(old, self.combine.dtype))
+            total = self.step(total, convert(old, self.combine.dtype))
         return convert(total, dtype_of(self.out))
 
     def into_registers(self) -> list[Stmt]:
@@ -256,7 +263,7 @@ class _Emitter:
             result = decl_buffer((1,), self.combine.dtype, "acc", "local.var", span=self.span)
 
             def step(w: Any) -> list[Stmt]:
-                return [store(result, self.combine.step(load(result, [0]), load(scratch, [position, w])), [0], self.span)]
+                return [store(result, self.step(load(result, [0]), load(scratch, [position, w])), [0], self.span)]
 
             more = [serial(ranks - 1, lambda w: step(w + 1), ctx, "w")] if ranks > 1 else []
             final = store(self.out.source, self.finished(load(result, [0]), load(self.out.source, where)), where, self.span)
