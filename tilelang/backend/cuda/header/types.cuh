@@ -1,5 +1,5 @@
 // Element types of tile programs: integers by width, 16-bit floats, floats of 8 bits and less, packs of several lanes.
-// Needs no other header. Conversions round once, to nearest even, from every wider type; arithmetic of a 16-bit type rounds after
+// Conversions round once, to nearest even, from every wider type; arithmetic of a 16-bit type rounds after
 // each operation; smaller floats only store.
 #pragma once
 
@@ -15,6 +15,8 @@ typedef unsigned long long uint64_t;
 #else
 #include <stdint.h>
 #endif
+
+#include <tilelang/ptx.cuh>
 
 #define TL_DEVICE static __device__ __forceinline__
 
@@ -56,16 +58,8 @@ struct alignas(2) half_t {
   __device__ __forceinline__ explicit half_t(int64_t x) { bits = round(tl::round_to_odd(x)); }
   __device__ __forceinline__ explicit half_t(uint64_t x) { bits = round(tl::round_to_odd(x)); }
   static __device__ __forceinline__ half_t from_bits(uint16_t b) { half_t h; h.bits = b; return h; }
-  static __device__ __forceinline__ uint16_t round(float x) {
-    uint16_t r;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x));
-    return r;
-  }
-  __device__ __forceinline__ operator float() const {
-    float r;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(bits));
-    return r;
-  }
+  static __device__ __forceinline__ uint16_t round(float x) { return tl::ptx::cvt_rn_f16_f32(x); }
+  __device__ __forceinline__ operator float() const { return tl::ptx::cvt_f32_f16(bits); }
 };
 
 struct alignas(2) bfloat16_t {
@@ -78,11 +72,7 @@ struct alignas(2) bfloat16_t {
   __device__ __forceinline__ explicit bfloat16_t(int64_t x) { bits = round(tl::round_to_odd(x)); }
   __device__ __forceinline__ explicit bfloat16_t(uint64_t x) { bits = round(tl::round_to_odd(x)); }
   static __device__ __forceinline__ bfloat16_t from_bits(uint16_t b) { bfloat16_t h; h.bits = b; return h; }
-  static __device__ __forceinline__ uint16_t round(float x) {
-    uint16_t r;
-    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(x));
-    return r;
-  }
+  static __device__ __forceinline__ uint16_t round(float x) { return tl::ptx::cvt_rn_bf16_f32(x); }
   __device__ __forceinline__ operator float() const { return __uint_as_float((uint32_t)bits << 16); }
 };
 
