@@ -1,61 +1,23 @@
 """Device headers compiled for the host: small floats bit for bit as ml_dtypes has them, divisions, shifts and casts as the language."""
 
 import ctypes
-import shutil
-import subprocess
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 from tilelang.backend.cuda.cpp_types import is_small_float
-from tilelang.backend.cuda.toolchain import HEADERS, header_texts
+from tilelang.backend.cuda.toolchain import HEADERS
 from tilelang.ir.dtype_table import FLOATS
 
-COMPILER = shutil.which("g++") or shutil.which("clang++")
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs a C++ compiler")
+from . import on_host
 
-# What CUDA's compiler brings along, for a compiler of the host.
-SHIM = """
-#define __CUDACC_RTC__
-#define __device__
-#define __forceinline__ inline
-extern "C" {
-double fabs(double); float fabsf(float); double fmin(double, double); double fmax(double, double); float fminf(float, float);
-float fmaxf(float, float); float expf(float); double exp(double); double nextafter(double, double);
-}
-template <class To, class From> static To as(From x) { To y; __builtin_memcpy(&y, &x, sizeof y); return y; }
-#define __float_as_uint as<unsigned>
-#define __uint_as_float as<float>
-#define __longlong_as_double(x) as<double>((long long)(x))
-#define __double_as_longlong as<long long>
-static float __double2float_rn(double x) { return (float)x; }
-static double __ll2double_rz(long long x) {
-  long double v = x;
-  double d = (double)v;
-  return (d < 0 ? -(long double)d : d) > (v < 0 ? -v : v) ? nextafter(d, 0) : d;
-}
-static double __ull2double_rz(unsigned long long x) { long double v = x; double d = (double)v; return d > v ? nextafter(d, 0) : d; }
-static long long __double2ll_rz(double x) { return x >= 9223372036854775808.0 ? 0x7fffffffffffffffll : (long long)x; }
-static unsigned long long __double2ull_rz(double x) { return x >= 18446744073709551616.0 ? ~0ull : x < 0 ? 0 : (unsigned long long)x; }
-template <class I> static I clamp_to(double x, double lo, double hi, I top, I bottom) { return x >= hi ? top : x < lo ? bottom : (I)x; }
-static int __float2int_rz(float x) { return clamp_to<int>(x, -2147483648.0, 2147483648.0, 0x7fffffff, -0x7fffffff - 1); }
-static int __double2int_rz(double x) { return clamp_to<int>(x, -2147483648.0, 2147483648.0, 0x7fffffff, -0x7fffffff - 1); }
-static unsigned __float2uint_rz(float x) { return clamp_to<unsigned>(x, 0.0, 4294967296.0, ~0u, 0u); }
-static unsigned __double2uint_rz(double x) { return clamp_to<unsigned>(x, 0.0, 4294967296.0, ~0u, 0u); }
-static long long __float2ll_rz(float x) { return __double2ll_rz(x); }
-static unsigned long long __float2ull_rz(float x) { return __double2ull_rz(x); }
-"""
+pytestmark = pytest.mark.skipif(on_host.COMPILER is None, reason="needs a C++ compiler")
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory):
+def library():
     """Functions over arrays, around the headers."""
-    root = tmp_path_factory.mktemp("header")
-    (root / "tilelang").mkdir()
-    for name, text in header_texts():
-        # Inline PTX means nothing to the host; what uses it is not tested here.
-        (root / name).write_bytes(text.replace(b'asm("cvt', b'//asm("cvt'))
     functions = []
     for name in FLOATS:
         if is_small_float(name):
@@ -74,15 +36,7 @@ def library(tmp_path_factory):
     for kind in ("int32", "uint32", "int64", "uint64"):
         loop = f"for (int k = 0; k < n; ++k) y[k] = tl::to_{kind}(x[k]);"
         functions.append(f"void to_{kind}(const double* x, {kind}_t* y, int n) {{ {loop} }}")
-    source = root / "all.cpp"
-    source.write_text(SHIM + '#include <tilelang/math.cuh>\nextern "C" {\n' + "\n".join(functions) + "\n}\n")
-    target = root / "all.so"
-    done = subprocess.run(
-        [str(COMPILER), "-std=c++17", "-O1", "-w", "-fPIC", "-shared", f"-I{root}", "-o", str(target), str(source)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return ctypes.CDLL(str(target))
+    return on_host.library('#include <tilelang/math.cuh>\nextern "C" {\n' + "\n".join(functions) + "\n}\n")
 
 
 def call(function, out_dtype, *arrays):

@@ -1,0 +1,33 @@
+// The host's words for the instructions of the device header of the same name.
+#pragma once
+#include <stdint.h>
+
+namespace tl {
+namespace ptx {
+
+static inline uint16_t cvt_rn_f16_f32(float x) {
+  uint32_t word = host_bits<uint32_t>(x), magnitude = word & 0x7fffffffu, result;
+  if (magnitude > 0x7f800000u) return 0x7fffu;
+  if (magnitude >= 0x477ff000u) {
+    result = 0x7c00u;
+  } else if (magnitude < 0x38800000u) {  // subnormal: adding 0.5 rounds to multiples of 2^-24
+    result = host_bits<uint32_t>(host_bits<float>(magnitude) + 0.5f) - 0x3f000000u;
+  } else {
+    result = (magnitude + ((magnitude >> 13) & 1u) + 0xfffu - (112u << 23)) >> 13;
+  }
+  return (uint16_t)(result | (word >> 16 & 0x8000u));
+}
+static inline float cvt_f32_f16(uint16_t h) {
+  uint32_t magnitude = h & 0x7fffu;
+  float value = host_bits<float>(magnitude << 13) * host_bits<float>(239u << 23);
+  if (magnitude >= 0x7c00u) value = host_bits<float>(magnitude == 0x7c00u ? 0x7f800000u : 0x7fffffffu);
+  return host_bits<float>(host_bits<uint32_t>(value) | (uint32_t)(h & 0x8000u) << 16);
+}
+static inline uint16_t cvt_rn_bf16_f32(float x) {
+  uint32_t word = host_bits<uint32_t>(x);
+  if ((word & 0x7fffffffu) > 0x7f800000u) return 0x7fffu;
+  return (uint16_t)((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
+}
+
+}  // namespace ptx
+}  // namespace tl
