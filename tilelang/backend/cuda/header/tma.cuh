@@ -1,0 +1,71 @@
+// Bulk tensor copies (PTX ISA, cp.async.bulk.tensor): boxes of tensors of 1 to 5 dimensions, coordinates innermost first.
+#pragma once
+#include <tilelang/async.cuh>
+
+namespace tl {
+
+// CUtensorMap of the driver: what describes a tensor, a box and a swizzle. A kernel takes it as `const __grid_constant__`.
+struct alignas(64) tensor_map {
+  uint64_t words[16];
+};
+
+TL_DEVICE void prefetch(const tensor_map& map) { asm volatile("prefetch.tensormap [%0];" : : "l"(&map) : "memory"); }
+
+// ---- box of a tensor to shared memory; its bytes count on the barrier
+#define TL_LOAD(rank, places) \
+  "cp.async.bulk.tensor." rank ".shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {" places "}], [%2];"
+TL_DEVICE void tma_load(void* to, const tensor_map& map, uint64_t* barrier, int x) {
+  asm volatile(TL_LOAD("1d", "%3") : : "r"(shared_address(to)), "l"(&map), "r"(shared_address(barrier)), "r"(x) : "memory");
+}
+TL_DEVICE void tma_load(void* to, const tensor_map& map, uint64_t* barrier, int x, int y) {
+  asm volatile(TL_LOAD("2d", "%3, %4") : : "r"(shared_address(to)), "l"(&map), "r"(shared_address(barrier)), "r"(x), "r"(y) : "memory");
+}
+TL_DEVICE void tma_load(void* to, const tensor_map& map, uint64_t* barrier, int x, int y, int z) {
+  asm volatile(TL_LOAD("3d", "%3, %4, %5")
+               : : "r"(shared_address(to)), "l"(&map), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z) : "memory");
+}
+TL_DEVICE void tma_load(void* to, const tensor_map& map, uint64_t* barrier, int x, int y, int z, int u) {
+  asm volatile(TL_LOAD("4d", "%3, %4, %5, %6")
+               : : "r"(shared_address(to)), "l"(&map), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z), "r"(u) : "memory");
+}
+TL_DEVICE void tma_load(void* to, const tensor_map& map, uint64_t* barrier, int x, int y, int z, int u, int v) {
+  asm volatile(TL_LOAD("5d", "%3, %4, %5, %6, %7")
+               : : "r"(shared_address(to)), "l"(&map), "r"(shared_address(barrier)), "r"(x), "r"(y), "r"(z), "r"(u), "r"(v) : "memory");
+}
+#undef TL_LOAD
+
+// ---- shared memory to a box of a tensor, in the thread's open group
+#define TL_STORE(rank, places) "cp.async.bulk.tensor." rank ".global.shared::cta.bulk_group [%1, {" places "}], [%0];"
+TL_DEVICE void tma_store(const void* from, const tensor_map& map, int x) {
+  asm volatile(TL_STORE("1d", "%2") : : "r"(shared_address(from)), "l"(&map), "r"(x) : "memory");
+}
+TL_DEVICE void tma_store(const void* from, const tensor_map& map, int x, int y) {
+  asm volatile(TL_STORE("2d", "%2, %3") : : "r"(shared_address(from)), "l"(&map), "r"(x), "r"(y) : "memory");
+}
+TL_DEVICE void tma_store(const void* from, const tensor_map& map, int x, int y, int z) {
+  asm volatile(TL_STORE("3d", "%2, %3, %4") : : "r"(shared_address(from)), "l"(&map), "r"(x), "r"(y), "r"(z) : "memory");
+}
+TL_DEVICE void tma_store(const void* from, const tensor_map& map, int x, int y, int z, int u) {
+  asm volatile(TL_STORE("4d", "%2, %3, %4, %5") : : "r"(shared_address(from)), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(u) : "memory");
+}
+TL_DEVICE void tma_store(const void* from, const tensor_map& map, int x, int y, int z, int u, int v) {
+  asm volatile(TL_STORE("5d", "%2, %3, %4, %5, %6")
+               : : "r"(shared_address(from)), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(u), "r"(v) : "memory");
+}
+#undef TL_STORE
+
+// ---- bytes on barriers; what other engines see
+TL_DEVICE void mbarrier_expect_tx(uint64_t* barrier, int bytes) {
+  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" : : "r"(shared_address(barrier)), "r"(bytes) : "memory");
+}
+TL_DEVICE void mbarrier_arrive_expect_tx(uint64_t* barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" : : "r"(shared_address(barrier)), "r"(bytes) : "memory");
+}
+TL_DEVICE void fence_barrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory"); }
+TL_DEVICE void fence_proxy_async() { asm volatile("fence.proxy.async;" : : : "memory"); }
+
+TL_DEVICE void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" : : : "memory"); }
+template <int Groups> TL_DEVICE void bulk_wait() { asm volatile("cp.async.bulk.wait_group %0;" : : "n"(Groups) : "memory"); }
+template <int Groups> TL_DEVICE void bulk_wait_read() { asm volatile("cp.async.bulk.wait_group.read %0;" : : "n"(Groups) : "memory"); }
+
+}  // namespace tl

@@ -1,0 +1,111 @@
+"""Copies between tensors and shared tiles as bulk tensor copies (TMA), for sm_90 and later.
+
+In: a copy that `tma_reason` accepts. Out: for a load, one `tl.tma_load` for each box, which adds its bytes to the copy's mbarrier: issued
+by the one thread that executes the statement (attribute `tma`; the pass that made it announces the bytes), or, for `T.tma_copy`, by
+the first thread, which announces them. For a store: what threads wrote is made visible (`tl.fence_proxy_async`; the barrier that
+follows is `insert_barriers`'s), then the first thread issues the boxes as one group and waits until the engine has read them, so that
+after the next barrier the tile may be written again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ...ir.dialect import attr, make_call
+from ...ir.kernel import KernelRegion
+from ...ir.tvm_api import Call, Evaluate, Expr, For, ForKind, IfThenElse, Stmt, TensorRegion, Var, const, dtype_of, region, seq, tirx
+from ...passes.tma_boxes import boxes_of, bytes_of_copy, sides, tma_reason
+from ...tileop.base import LowerContext, Lowering
+from ...tileop.loops import mins_of, offset
+from .warps import threads_of
+
+LOAD = "load"  # of attribute `tma`
+_MAX_UNROLLED = 16
+
+
+def _reason(call: Call, ctx: LowerContext) -> str | None:
+    if ctx.kernel is None:
+        return "the copy is not in a kernel"
+    if any(block.source in ctx.roots for block in call.args[:2]):
+        return "an operand is a view"
+    return tma_reason(call, ctx.kernel, ctx.passes)
+
+
+def _accepts_load(call: Call, ctx: LowerContext) -> str | None:
+    found = sides(call)
+    if found is None or not found[2] or len(call.args) < 3:
+        return "a load without a barrier of its own"
+    if ctx.per_thread and attr(call, "tma") != LOAD:
+        return "the copy belongs to one thread"
+    return _reason(call, ctx)
+
+
+def _accepts_store(call: Call, ctx: LowerContext) -> str | None:
+    found = sides(call)
+    if found is None or found[2]:
+        return "no store of a shared tile"
+    return "the copy belongs to one thread" if ctx.per_thread else _reason(call, ctx)
+
+
+def _lower_load(call: Call, ctx: LowerContext) -> Stmt:
+    barrier = call.args[2]
+    loads = _each_box(
+        call, ctx, lambda tensor, tile, swizzle: make_call("tl.tma_load", [tile, tensor, barrier], span=ctx.span, swizzle=swizzle)
+    )
+    if attr(call, "tma") == LOAD:
+        return loads
+    bytes_ = const(bytes_of_copy(call), "int32")
+    return _first_thread(seq([_do("tl.mbarrier_expect_tx", [barrier, bytes_], ctx), loads]), ctx)
+
+
+def _lower_store(call: Call, ctx: LowerContext) -> Stmt:
+    stores = _each_box(call, ctx, lambda tensor, tile, swizzle: make_call("tl.tma_store", [tile, tensor], span=ctx.span, swizzle=swizzle))
+    wait = Evaluate(make_call("tl.bulk_wait", [const(0, "int32")], span=ctx.span, read=True), ctx.span)
+    issue = seq([stores, _do("tl.bulk_commit", [], ctx), wait])
+    return seq([_do("tl.fence_proxy_async", [], ctx), _first_thread(issue, ctx)])
+
+
+def _do(name: str, operands: Sequence[Any], ctx: LowerContext) -> Stmt:
+    return Evaluate(make_call(name, operands, span=ctx.span), ctx.span)
+
+
+def _first_thread(body: Stmt, ctx: LowerContext) -> Stmt:
+    return IfThenElse(tirx.EQ(threads_of(ctx).index, const(0, "int32")), body, None, ctx.span)
+
+
+def _each_box(call: Call, ctx: LowerContext, issue: Any) -> Stmt:
+    """`issue(block of the tensor, block of the tile, swizzle)` for every box, in loops over those dimensions that have several."""
+    assert isinstance(ctx.kernel, KernelRegion)
+    found = sides(call)
+    assert found is not None
+    tensor, tile, _ = found
+    layout = ctx.passes.shared_layouts.get(tile.source)
+    boxes = boxes_of(call, layout)
+    steps = {d: Var("box", "int32") for d, count in zip(boxes.dims, boxes.counts, strict=True) if count > 1}
+    of_tile = {p: steps[d] for d, p in zip(boxes.dims, boxes.places, strict=True) if d in steps}
+    blocks = _block(tensor, boxes.tensor, steps), _block(tile, boxes.shared, of_tile)
+    body: Stmt = Evaluate(issue(*blocks, layout.swizzle if layout is not None else 0), ctx.span)
+    unrolled = math.prod(boxes.counts) <= _MAX_UNROLLED
+    for d, count in reversed(list(zip(boxes.dims, boxes.counts, strict=True))):
+        if d in steps:
+            kind = ForKind.UNROLLED if unrolled else ForKind.SERIAL
+            body = For(steps[d], const(0, "int32"), const(count, "int32"), kind, body, span=ctx.span)
+    return body
+
+
+def _block(block: TensorRegion, extents: Sequence[int], steps: dict[int, Var]) -> TensorRegion:
+    """The box of a block at these steps, one for each dimension that has several."""
+    starts = [offset(low, _scaled(steps[k], extents[k], low)) if k in steps else low for k, low in enumerate(mins_of(block))]
+    return region(block.source, starts, list(extents))
+
+
+def _scaled(step: Var, extent: int, low: Any) -> Expr:
+    index = step * const(extent, "int32") if extent > 1 else step
+    kind = "int32" if isinstance(low, int) else dtype_of(low)
+    return index if kind == "int32" else tirx.Cast(kind, index)
+
+
+TMA_LOAD = Lowering("tma_load", "tl.tileop.copy", _accepts_load, _lower_load)
+TMA_STORE = Lowering("tma_store", "tl.tileop.copy", _accepts_store, _lower_store)
