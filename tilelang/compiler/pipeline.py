@@ -19,6 +19,7 @@ from ..ir.context import PassContext
 from ..ir.tvm_api import PrimFunc
 from ..ir.verify import LEVELS, LOOPS, THREADS, TILE, verify
 from ..knobs import knobs
+from ..passes.apply_shared_layouts import apply_shared_layouts
 from ..passes.check_initialisation import check_initialisation
 from ..passes.check_program import check_program
 from ..passes.guard_bounds import guard_bounds
@@ -52,6 +53,7 @@ STAGES = (
     Stage("partition_loops", THREADS, partition_loops),
     Stage("simplify_threads", THREADS, simplify),
     Stage("insert_barriers", THREADS, insert_barriers),
+    Stage("apply_shared_layouts", THREADS, apply_shared_layouts),
     Stage("plan_shared", THREADS, plan_shared),
 )
 

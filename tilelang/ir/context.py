@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import Location
 from ..layout.fragment import Fragment
+from ..layout.shared import SharedLayout
 from ..target.target import Target
 
 
@@ -35,7 +36,8 @@ class FragmentPlan:
 class PassContext:
     """Handed to every stage. `config`: pass configuration by its string key, e.g. "tl.disable_safe_memory_legalize".
     `lowerings`: the backend's `tileop.base.Lowering` records, best first. `fragments`: plans by fragment buffer, made by
-    `infer_layouts`. `memory`: the plan of shared memory, made by `plan_shared`."""
+    `infer_layouts`. `memory`: the plan of shared memory, made by `plan_shared`. `shared_layouts`: where the elements of shared
+    buffers lie, made by `choose_shared_layouts`; a buffer that is missing is row-major."""
 
     target: Target
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -43,6 +45,7 @@ class PassContext:
     notes: list[Note] = field(default_factory=list)
     fragments: dict[Any, FragmentPlan] = field(default_factory=dict)
     memory: list[Any] = field(default_factory=list)
+    shared_layouts: dict[Any, SharedLayout] = field(default_factory=dict)
 
     def note(self, at: Location | None, subject: str, text: str) -> None:
         self.notes.append(Note(at, subject, text))

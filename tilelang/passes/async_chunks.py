@@ -12,13 +12,14 @@ from typing import Any
 from ..ir.dialect import GLOBAL, SHARED_SCOPES
 from ..ir.kernel import KernelRegion
 from ..ir.tvm_api import Analyzer, Call, IntImm, TensorRegion, Var, const, dtype_of, is_buffer, shape_of, tvm
+from ..layout.shared import SharedLayout
 from ..tileop.loops import extents_of, wide_dims
 
 _BYTES = (16, 8, 4)
 
 
-def chunk_elements(call: Call, kernel: KernelRegion | None) -> int | str:
-    """Elements of one asynchronous chunk of this copy, or why it has none."""
+def chunk_elements(call: Call, kernel: KernelRegion | None, layouts: Mapping[Any, SharedLayout] | None = None) -> int | str:
+    """Elements of one asynchronous chunk of this copy, or why it has none. layouts: of shared buffers, where they are chosen."""
     source, target = call.args[0], call.args[1]
     if source.source.scope() != GLOBAL or target.source.scope() not in SHARED_SCOPES or len(call.args) > 2:
         return "only a copy from global to shared memory can be asynchronous"
@@ -33,10 +34,11 @@ def chunk_elements(call: Call, kernel: KernelRegion | None) -> int | str:
         return "the tile's extents are not constant"
     if not wide_dims(target) or wide_dims(target)[-1] != len(extents) - 1 or wide_dims(source)[-1] != len(source.region) - 1:
         return "the innermost dimension is not copied"
-    bits = tvm.DataType(dtype_of(source)).bits
+    bits, layout = tvm.DataType(dtype_of(source)).bits, (layouts or {}).get(target.source)
     for size in _BYTES:
         count = size * 8 // bits
-        if count * bits == size * 8 and all(_in_chunks(block, count) for block in (source, target)):
+        whole = count * bits == size * 8 and all(_in_chunks(block, count) for block in (source, target))
+        if whole and (layout is None or layout.keeps(count)):
             return count
     return "rows are not made of aligned chunks of 4 bytes or more"
 

@@ -20,7 +20,7 @@ _EXHAUSTIVE = 7  # buffers up to which all orders are tried
 class Planned:
     """One allocation. offset, bytes, alignment in bytes; reason: why this alignment. at: the line that allocates it;
     first, last: source lines of its first and last use (None: never used, or unknown). sharers: names of buffers that have
-    bytes in common with it."""
+    bytes in common with it. layout: how its elements are arranged."""
 
     name: str
     scope: str
@@ -34,6 +34,7 @@ class Planned:
     first: Location | None
     last: Location | None
     sharers: tuple[str, ...] = ()
+    layout: str = "row-major"
 
 
 @dataclass(frozen=True)

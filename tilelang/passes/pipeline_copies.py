@@ -14,7 +14,7 @@ from typing import Any
 
 from ..ir.access import Access, accesses, allocations
 from ..ir.context import PassContext
-from ..ir.dialect import ANNOTATION_ALLOC, ANNOTATION_PIPELINE, FACT_SCRATCH, SHARED_SCOPES, op_name, tile_call
+from ..ir.dialect import ANNOTATION_ALLOC, ANNOTATION_PIPELINE, FACT_SCRATCH, FACT_VERSIONS, SHARED_SCOPES, op_name, tile_call
 from ..ir.dtypes import dtype
 from ..ir.kernel import KernelRegion
 from ..ir.rewrite import Descend, rewrite, substitute, walk
@@ -174,7 +174,10 @@ def allocate_versions(body: Stmt, replaced: Mapping[Var, Var]) -> Stmt:
 
     def allocate(stmt: AllocBuffer, _: Descend) -> Stmt:
         versions = replaced.get(stmt.buffer)
-        return stmt if versions is None else AllocBuffer(versions, without_layout(stmt.annotations), stmt.span)
+        if versions is None:
+            return stmt
+        count = int(shape_of(versions)[0]) // int(shape_of(stmt.buffer)[0])
+        return AllocBuffer(versions, _of_versions(stmt.annotations, count), stmt.span)
 
     return rewrite(body, {AllocBuffer: allocate})
 
@@ -231,11 +234,12 @@ def with_version(stmt: Stmt, table: Mapping[Var, Var], version: Expr) -> Stmt:
     return rewrite(stmt, {TensorLoad: on_load, BufferStore: on_store, TensorRegion: on_region})
 
 
-def without_layout(annotations: Any) -> dict[str, Any]:
-    """A layout of the tile is none of its versions. The user's own barriers know nothing of them: they count as scratch."""
+def _of_versions(annotations: Any, count: int) -> dict[str, Any]:
+    """The facts of a tile for its versions (a layout is that of each). The user's own barriers know nothing of them: they count as
+    scratch."""
     found = dict(annotations or {})
-    facts = {k: v for k, v in dict(found.get(ANNOTATION_ALLOC, {})).items() if k != "layout"}
-    return {**found, ANNOTATION_ALLOC: {**facts, FACT_SCRATCH: True}}
+    facts = dict(found.get(ANNOTATION_ALLOC, {}))
+    return {**found, ANNOTATION_ALLOC: {**facts, FACT_SCRATCH: True, FACT_VERSIONS: count}}
 
 
 # ---------------------------------------------------------------- small questions

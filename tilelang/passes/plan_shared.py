@@ -8,6 +8,7 @@ the two are kept apart. `check_plan` looks at the result again. Over the budget 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +26,6 @@ from .barrier_planner import BarrierPlanner
 from .check_plan import check_plan
 from .life_ranges import Life, life_ranges, peak
 from .memory_plan import MemoryPlan, Planned, extent, pack
-from .pad_shared import elements_of
 
 _BARRIERS = (BARRIER, CLUSTER_BARRIER)
 _KEY_REUSE_OFF = "tl.disable_shared_memory_reuse"
@@ -54,6 +54,8 @@ class _Request:
     alignment: int
     reason: str
     at: Location | None
+    shape: tuple[int, ...]
+    layout: str
 
 
 class _Planner:
@@ -154,9 +156,9 @@ class _Planner:
             spans = [location_of_span(s) for s in life.spans] if life is not None else []
             places = [s for s in spans if s is not None]
             rows.append(Planned(
-                str(buffer.name), buffer.scope(), dtype_of(buffer), tuple(int(e) for e in shape_of(buffer)), request.bytes, offset,
+                str(buffer.name), buffer.scope(), dtype_of(buffer), request.shape, request.bytes, offset,
                 request.alignment, request.reason, request.at, places[0] if places else None, places[-1] if places else None,
-                tuple(str(v.name) for v in sorted(sharing.get(buffer, ()), key=lambda v: str(v.name))),
+                tuple(str(v.name) for v in sorted(sharing.get(buffer, ()), key=lambda v: str(v.name))), request.layout,
             ))  # fmt: skip
         return MemoryPlan(self.index, extent(offsets, [r.bytes for r in self.requests]), self.limit, tuple(rows))
 
@@ -185,10 +187,12 @@ def _request(stmt: AllocBuffer) -> _Request:
             at=at, remedy="use a compile-time constant tile size",
         )  # fmt: skip
     element = dtype(dtype_of(buffer))
-    bits = elements_of(buffer) * max(element.bits, 8) * element.lanes
+    bits = math.prod(shape) * max(element.bits, 8) * element.lanes
     facts = dict(dict(stmt.annotations or {}).get(ANNOTATION_ALLOC, {}))
+    alignment, reason = _VECTOR, "vectors of 16 bytes"
     if "alignment" in facts:
-        return _Request(buffer, (bits + 7) // 8, int(facts["alignment"]), str(facts.get("alignment_reason", "asked for")), at)
-    if buffer.scope() in _BARRIERS:
-        return _Request(buffer, (bits + 7) // 8, _BARRIER_BYTES, "an mbarrier is 8 bytes", at)
-    return _Request(buffer, (bits + 7) // 8, _VECTOR, "vectors of 16 bytes", at)
+        alignment, reason = int(facts["alignment"]), str(facts.get("alignment_reason", "asked for"))
+    elif buffer.scope() in _BARRIERS:
+        alignment, reason = _BARRIER_BYTES, "an mbarrier is 8 bytes"
+    logical = tuple(int(e) for e in facts.get("logical_shape", shape))
+    return _Request(buffer, (bits + 7) // 8, alignment, reason, at, logical, str(facts.get("shared_layout", "row-major")))

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
+from ...passes.choose_shared_layouts import choose_shared_layouts
 from ...passes.infer_layouts import infer_layouts
-from ...passes.pad_shared import pad_shared
 from ...passes.plan_pipeline import plan_pipeline
 from ...tileop.base import Lowering
 from .async_copy import ASYNC_COPY, COPY_AND_EMPTY_GROUP
 from .gemm import MMA
 from .reduce import REDUCE
 
-SLOTS = {"tiles": (("plan_pipeline", plan_pipeline), ("infer_layouts", infer_layouts), ("pad_shared", pad_shared))}
+SLOTS = {"tiles": (("plan_pipeline", plan_pipeline), ("choose_shared_layouts", choose_shared_layouts), ("infer_layouts", infer_layouts))}
 LOWERINGS: tuple[Lowering, ...] = (ASYNC_COPY, COPY_AND_EMPTY_GROUP, MMA, REDUCE)

@@ -40,13 +40,13 @@ def _accepts(copied: Call, ctx: LowerContext) -> str | None:
         return "nothing overlaps with the copy"
     if ctx.per_thread or ctx.kernel is None:
         return "the copy belongs to one thread"
-    found = chunk_elements(copied, ctx.kernel)
+    found = chunk_elements(copied, ctx.kernel, ctx.passes.shared_layouts)
     return found if isinstance(found, str) else None
 
 
 def _lower(copied: Call, ctx: LowerContext) -> Stmt:
     source, target = copied.args[0], copied.args[1]
-    count = chunk_elements(copied, ctx.kernel)
+    count = chunk_elements(copied, ctx.kernel, ctx.passes.shared_layouts)
     assert isinstance(count, int)
     extents = [extents_of(target)[k] for k in wide_dims(target)]
     extents[-1] //= count

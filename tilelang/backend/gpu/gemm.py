@@ -310,8 +310,8 @@ class _Emitter:
         static = all(isinstance(e, int) for e in shape) and isinstance(last, int | IntImm)
         if not static or bits == 64 or (swapped and bits != 16):
             return False
-        *steps, unit = [int(s) for s in block.source.ty.strides] or [1]
-        if unit != 1 or any(step % chunk for step in steps):
+        layout = self.ctx.passes.shared_layouts.get(block.source)
+        if layout is not None and not layout.keeps(chunk):
             return False
         whole = rows[0] == rows[1] and self.p.size[2] % self.p.instruction.shape[2] == 0
         return whole and shape[-1] % chunk == 0 and int(last) % chunk == 0

@@ -7,6 +7,7 @@ source is the generated Python.
 from __future__ import annotations
 
 import ctypes
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -36,9 +37,9 @@ from ...ir.tvm_api import (
     linear_coefficients,
     location_of_span,
     shape_of,
+    static_shape,
 )  # fmt: skip
 from ...knobs import knobs
-from ...passes.pad_shared import elements_of
 from ..base import Artifact
 from . import scope as sc
 from .counters import Counters
@@ -197,7 +198,7 @@ class _Program(Statements):
                 del facts["offset"]  # the plan packs what NumPy keeps one to a byte
             if facts.get("scratch"):
                 self.scratch.add(buffer)
-            elements = elements_of(buffer) * info(dtype_of(buffer)).lanes
+            elements = math.prod(static_shape(buffer)) * info(dtype_of(buffer)).lanes
             offset = int(facts["offset"]) if "offset" in facts else end
             name = buffer.name
             while name in taken:

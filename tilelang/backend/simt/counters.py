@@ -41,9 +41,9 @@ class Counters:
         """(site, totals) in the order of the program's text."""
         return sorted(self.by_site.values(), key=lambda row: (row[0].at.line, row[0].at.column) if row[0].at else (0, 0))
 
-    def banks(self, group: Any, site: Site, index: Any, mask: Any, memory: Any, is_store: bool) -> None:
-        """An access to shared memory."""
-        size = memory.kind.itemsize
+    def banks(self, group: Any, site: Site, index: Any, mask: Any, memory: Any, is_store: bool, width: int = 0) -> None:
+        """An access to shared memory: one element of each lane, or `width` bytes that begin with it."""
+        size = width or memory.kind.itemsize
         count = self[site]
         for where in _by_warp(group, index, mask):
             step = max(1, WARP * WORD // max(size, WORD)) if size > WORD else WARP
@@ -52,7 +52,7 @@ class Counters:
                 part = part[part >= 0]
                 if not part.size:
                     continue
-                words = np.unique((memory.offset + part * size) // WORD)
+                words = np.unique((memory.offset + part * memory.kind.itemsize) // WORD)
                 if size > WORD:
                     words = np.unique((words[:, None] + np.arange(size // WORD)).reshape(-1))
                 crowd = int(np.bincount(words % BANKS, minlength=1).max())

@@ -254,17 +254,19 @@ class Group:
             lanes = mask if operand.lanes == WARP else both(mask, (self.column & (WARP - 1)) < operand.lanes)
             if isinstance(memory, Shared):
                 self._aligned(memory, index, operand.bytes, lanes, site)
+                if self.counters is not None:
+                    self.counters.banks(self, site, index, lanes, memory, operand.role != "r", operand.bytes)
             if operand.role != "r":
                 written.append((memory, places, lanes, site))
             if operand.role == "w":
                 inputs.append(np.zeros((int(taking.sum()), count, WARP), memory.kind))
                 continue
-            value = memory.load(self, places, lanes, site)
+            value = memory.load(self, places, lanes, site, **_counted(memory))
             inputs.append(value.reshape(count, -1, WARP).swapaxes(0, 1)[taking])
         for (memory, places, lanes, site), result in zip(written, record.model(*inputs), strict=True):
             value = np.zeros((len(taking), *result.shape[1:]), memory.kind)
             value[taking] = result
-            memory.store(self, places, value.swapaxes(0, 1).reshape(len(places), -1), lanes, site)
+            memory.store(self, places, value.swapaxes(0, 1).reshape(len(places), -1), lanes, site, **_counted(memory))
 
     def _aligned(self, memory: Shared, index: Any, size: int, mask: Any, site: Site) -> None:
         """An instruction's row in shared memory begins at a multiple of its size."""
@@ -343,6 +345,8 @@ class Group:
         where = np.array(np.broadcast_to(where, np.broadcast_shapes(where.shape, origin.shape, (self.n,))))
         reading = mask if inside is None else np.logical_and(True if mask is None else mask, inside) & np.ones(self.n, bool)
         values = source.load(self, np.array(np.broadcast_to(origin, where.shape)), reading, site)
+        if self.counters is not None:
+            self.counters.banks(self, site, where[0], mask, target, True, count * target.kind.itemsize)
         at, piece, order = target.place(self, where, mask, site)
         if int(at[1].max(initial=0)) >= target.size:
             target.outside(self, where, mask, site)
@@ -408,3 +412,8 @@ class Group:
 _ATOMIC: dict[str, Any] = {
     "add": np.add, "max": np.fmax, "min": np.fmin, "or": np.bitwise_or, "and": np.bitwise_and, "xor": np.bitwise_xor,
 }  # fmt: skip
+
+
+def _counted(memory: Any) -> dict[str, bool]:
+    """The traffic of an instruction is counted by rows, not by elements."""
+    return {"counted": True} if isinstance(memory, Shared) else {}

@@ -315,10 +315,11 @@ class Shared(Memory):
             piece = piece + self.each.reshape(-1, *([1] * piece.ndim))
         return at, piece, taking
 
-    def load(self, group: Any, index: Any, mask: Any, site: Site, atomic: bool = False) -> Any:
+    def load(self, group: Any, index: Any, mask: Any, site: Site, atomic: bool = False, counted: bool = False) -> Any:
+        """counted: the traffic is known already."""
         if mask is False:
             return np.zeros(group.n, self.kind)
-        if group.counters is not None:
+        if group.counters is not None and not counted:
             group.counters.banks(group, site, index, mask, self, False)
         at, piece, order = self.place(group, index, mask, site)
         try:
@@ -337,10 +338,10 @@ class Shared(Memory):
         found[mask] = value
         return found
 
-    def store(self, group: Any, index: Any, value: Any, mask: Any, site: Site) -> None:
+    def store(self, group: Any, index: Any, value: Any, mask: Any, site: Site, counted: bool = False) -> None:
         if mask is False:
             return
-        if group.counters is not None:
+        if group.counters is not None and not counted:
             group.counters.banks(group, site, index, mask, self, True)
         lead = np.shape(value)[:-1]
         if lead and np.shape(index)[:-1] != lead:

@@ -1,0 +1,170 @@
+"""Which arrangement every tile in shared memory gets: `ctx.shared_layouts[buffer] = SharedLayout(...)`.
+
+In: a TILE program. Out: the same program. An annotated layout wins. A matrix operand that instructions read by rows of 16 bytes is
+swizzled, so that 8 rows touch all banks and its placement is what descriptors of tensor copies and matrices expect; an operand
+read element by element gets rows of different banks by padding. All others stay row-major, and so does every buffer whose
+placement the program can see (through a view, by address), with a note where that costs something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..ir.access import accesses, allocations, view_roots
+from ..ir.context import PassContext
+from ..ir.dialect import ANNOTATION_ALLOC, FACT_VERSIONS, GLOBAL, SHARED_SCOPES, attr, op_info, op_name
+from ..ir.dtypes import dtype
+from ..ir.evaluate import evaluate
+from ..ir.kernel import KernelRegion, map_kernels
+from ..ir.rewrite import substitute, walk
+from ..ir.tvm_api import Call, IntImm, PrimFunc, Stmt, TensorRegion, Var, dtype_of, is_expr, location_of, shape_of
+from ..layout.index_map import Layout
+from ..layout.shared import SharedLayout, from_layout, widest
+from ..target.limits import architecture, shared_bytes
+
+_ROOM = 0.75  # of the limit, for all shared buffers with padding together; the rest is for tiles that later stages make
+_PERIOD = 32  # bytes: rows of a multiple of it put neighbouring rows into the same banks
+
+
+def choose_shared_layouts(func: PrimFunc, ctx: PassContext) -> PrimFunc:
+    """Choose a layout for every shared buffer of constant shape."""
+    roots = view_roots(func.body)
+
+    def of_kernel(kernel: KernelRegion) -> Stmt:
+        ctx.shared_layouts.update(_chosen(kernel, ctx, roots))
+        return kernel.to_stmt()
+
+    map_kernels(func.body, of_kernel)
+    return func
+
+
+def _chosen(kernel: KernelRegion, ctx: PassContext, roots: Mapping[Var, Var]) -> dict[Var, SharedLayout]:
+    found: dict[Var, SharedLayout] = {}
+    seen, reads, boxed = _seen(kernel, roots), _operands(kernel), _boxed(kernel, ctx)
+    for buffer, stmt in allocations(kernel.body).items():
+        if buffer.scope() not in SHARED_SCOPES or not all(isinstance(e, int) for e in shape_of(buffer)):
+            continue
+        facts = dict(dict(stmt.annotations or {}).get(ANNOTATION_ALLOC, {}))
+        plain = SharedLayout(shape_of(buffer), storage_bits(buffer), int(facts.get(FACT_VERSIONS, 1)))
+        wanted = _wanted(plain, facts, buffer, reads.get(buffer, ()), boxed.get(buffer))
+        if buffer in seen and not wanted.is_row_major:
+            text = f"{buffer.name} stays row-major ({wanted.name} would be used): {seen[buffer]}"
+            ctx.note(location_of(stmt), "shared layout", text)
+            wanted = plain
+        found[buffer] = wanted
+    if sum(layout.bytes for layout in found.values()) > _ROOM * shared_bytes(ctx.target):
+        asked = {b for b, s in allocations(kernel.body).items() if "layout" in dict(dict(s.annotations or {}).get(ANNOTATION_ALLOC, {}))}
+        found = {b: _without_padding(layout) if b not in asked else layout for b, layout in found.items()}
+    return found
+
+
+def _wanted(
+    plain: SharedLayout, facts: Mapping[str, Any], buffer: Var, reads: Sequence[bool], stored: bool | None
+) -> SharedLayout:  # fmt: skip
+    """What is best for a tile of which nobody sees the placement. reads: for each product that reads it, whether a swizzle helps.
+    stored: None, or for a tile that bulk copies move, whether they store it: it has no padding then."""
+    if dtype(dtype_of(buffer)).lanes != 1:
+        return plain
+    if "layout" in facts:
+        return from_layout(annotated_layout(facts["layout"], plain.tile), plain.shape, plain.bits, plain.versions)
+    if stored is not None:  # a stored tile is written by threads in the order of an accumulator: panels spread that over the banks
+        return (widest(plain.shape, plain.bits, plain.versions) if stored or reads else None) or plain
+    if not reads:
+        return plain
+    swizzled = widest(plain.shape, plain.bits, plain.versions) if any(reads) else None
+    if swizzled is not None:
+        return swizzled
+    row = plain.shape[-1] * plain.bits // 8
+    if len(plain.shape) < 2 or row % _PERIOD:
+        return plain
+    padding = 16 if any(reads) or plain.bits < 32 else _PERIOD  # 4 rows of 8 words, or of 4 double words, in different banks
+    return SharedLayout(plain.shape, plain.bits, plain.versions, padding=padding * 8 // plain.bits)
+
+
+def _without_padding(layout: SharedLayout) -> SharedLayout:
+    return SharedLayout(layout.shape, layout.bits, layout.versions) if layout.padding else layout
+
+
+def storage_bits(buffer: Var) -> int:
+    """Bits that an element takes in shared memory: types of less than a byte take one."""
+    element = dtype(dtype_of(buffer))
+    return max(element.bits, 8) * element.lanes
+
+
+# ---------------------------------------------------------------- how a tile is used
+def _operands(kernel: KernelRegion) -> dict[Var, list[bool]]:
+    """For every buffer that products read: for each, whether a swizzle helps."""
+    found: dict[Var, list[bool]] = {}
+
+    def visit(call: Call) -> None:
+        if op_name(call) != "tl.tileop.gemm":
+            return
+        for block, across in zip(call.args[:2], (bool(attr(call, "transpose_A")), not attr(call, "transpose_B")), strict=True):
+            found.setdefault(block.source, []).append(swizzle_helps(dtype_of(block), across))
+
+    walk(kernel.body, {Call: visit})
+    return found
+
+
+def _boxed(kernel: KernelRegion, ctx: PassContext) -> dict[Var, bool]:
+    """Tiles that bulk copies may move, with whether they store them (`tma_boxes.py` has the last word on each copy)."""
+    found: dict[Var, bool] = {}
+
+    def visit(call: Call) -> None:
+        if op_name(call) != "tl.tileop.copy":
+            return
+        source, target = (block.source for block in call.args[:2])
+        if source.scope() in SHARED_SCOPES and target.scope() == GLOBAL and dtype_of(source) == dtype_of(target):
+            found[source] = True
+        elif target.scope() in SHARED_SCOPES and len(call.args) > 2:
+            found.setdefault(target, False)
+
+    if architecture(ctx.target) == "sm_90a" and not ctx.flag("tl.disable_tma_lower"):
+        walk(kernel.body, {Call: visit})
+    return found
+
+
+def swizzle_helps(element: str, across: bool) -> bool:
+    """Is a swizzle right for an operand of this type? across: the dimension that is summed over is not the contiguous one. Operands are
+    read by rows of 16 bytes, and 16-bit ones across are transposed on the way (PTX ISA: ldmatrix, wgmma); single bytes across
+    are read one by one, which costs the same in a swizzle and in padded rows, but copies into padded rows cost more."""
+    bits = dtype(element).bits
+    return bits in (8, 16) or (bits == 32 and not across)
+
+
+def _seen(kernel: KernelRegion, roots: Mapping[Var, Var]) -> dict[Var, str]:
+    """Buffers of which the program can see where their elements lie, with the reason."""
+    found: dict[Var, str] = {root: f"{view.name} is a view of it" for view, root in roots.items()}
+    for access in accesses(kernel.body, roots):
+        if access.ranges is None:
+            found.setdefault(access.root, "the program takes its address, or indexes it by vectors")
+
+    def visit(call: Call) -> None:
+        entry = op_info(call)
+        if entry is not None and entry.tile:
+            return
+        for operand in call.args:
+            if isinstance(operand, TensorRegion) and any(not (isinstance(r.extent, IntImm) and int(r.extent) == 1) for r in operand.region):
+                found.setdefault(operand.source, f"{op_name(call).removeprefix('tl.')} takes a block of it")
+
+    walk(kernel.body, {Call: visit})
+    return found
+
+
+# ---------------------------------------------------------------- annotations
+def annotated_layout(index_map: Any, shape: tuple[int, ...]) -> Layout:
+    """The `Layout` that `T.annotate_layout` left in the facts of an allocation of this shape."""
+    variables, outputs = list(index_map.initial_indices), list(index_map.final_indices)
+
+    def place(*index: Any) -> tuple[Any, ...]:
+        values = dict(zip(variables, index, strict=True))
+        of: Callable[[Any], Any] = (
+            (lambda e: substitute(e, values)) if any(is_expr(i) for i in index) else (lambda e: evaluate(e, values))
+        )  # fmt: skip
+        return tuple(of(e) for e in outputs)
+
+    return Layout(shape, place)
+
+
+__all__ = ["annotated_layout", "choose_shared_layouts", "storage_bits", "swizzle_helps"]
