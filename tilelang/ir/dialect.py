@@ -35,6 +35,8 @@ FACT_DEMOTED = "demoted"  # in "tl.alloc": a fragment that lives in shared memor
 FACT_SCRATCH = "scratch"  # in "tl.alloc": shared memory of the compiler's own; it gets barriers in every configuration
 FACT_VERSIONS = "versions"  # in "tl.alloc": tiles of a pipeline that the first dimension counts one after the other
 FACT_REPLICATED = "replicated"  # in "tl.alloc": registers that hold the same values in every thread
+KERNEL_MIN_BLOCKS = "min_blocks_per_sm"  # kernel annotation: blocks that share a multiprocessor at least
+REGISTER_BUDGET = "register_budget"  # a "tl.hint" in a warp role: registers of a thread, and whether they become more (1) or fewer (0)
 IF_THEN_ELSE, LIKELY = "prim.if_then_else", "prim.likely"  # names of two of TVM's own operators
 THREAD_TAGS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 BLOCK_TAGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
@@ -110,7 +112,9 @@ OPS = (
     OpInfo("tl.wgmma", ("u", "r", "r", "v"), warp=True, doc="C, A, B, keep: C = A B + (keep ? C : 0) by a warpgroup, asynchronously"),
     OpInfo("tl.wgmma_fence", (), warp=True, doc="registers written so far may be operands of the products that follow"),
     OpInfo("tl.wgmma_commit", (), warp=True, doc="close a group of this warp's products"),
-    OpInfo("tl.wgmma_wait", ("v", "u"), warp=True, doc="wait until at most so many groups of products are in flight; registers that are safe to use then"),
+    OpInfo("tl.wgmma_wait", ("v", "u"), warp=True, doc="until at most so many groups are in flight; registers that are safe then"),
+    # number: how many bodies of the loop were executed before; attr again: is the ring used by further loops?
+    OpInfo("tl.slot_release", ("u", "v", "r"), doc="barriers of a ring, number, tiles (an element of each): this warp has read slot number % slots"),
     OpInfo("tl.gpu_only", ("v*",), doc="a statement that exists on GPUs only; attrs what: its name in the language"),
     OpInfo("tl.hint", ("v*",), doc="no effect on results; attrs what"),
     OpInfo("tl.math", ("v*",), EFFECT_PURE, doc="elementwise function without an operator of TVM; attrs name"),

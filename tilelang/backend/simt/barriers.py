@@ -1,12 +1,12 @@
 """Barriers between warps that run on their own: named block barriers and mbarriers, with what each one orders.
 
-In: arrivals of warps. Out: predicates to wait for; `seen[w, v]`: the time up to which accesses of warp v are ordered before
-warp w (for v = w: its last warp barrier). Completing a barrier joins the knowledge of those who arrived.
+In: arrivals of warps, bytes of bulk copies. Out: predicates to wait for, and what each warp knows (`Barriers.known`, one row for each
+warp): the time up to which what others did is ordered before it. Completing a barrier joins the knowledge of those who arrived.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,13 @@ import numpy as np
 from .report import Site, fail
 
 Wait = Callable[[], bool]
+WARP = 32
 VOTES = -1  # number of the barrier that votes use
+
+
+def own_lanes(warp: int) -> slice:
+    """Columns of the threads of a warp."""
+    return slice(WARP * warp, WARP * (warp + 1))
 
 
 @dataclass
@@ -42,32 +48,64 @@ class Ballot:
         return {"count": self.holds, "and": int(self.holds == self.threads), "or": int(self.holds > 0)}[self.kind]
 
 
-class MBarrier:
-    """count: arrivals that complete a phase. published: what the completed phases order; collected: what the running one will."""
+MOST_BYTES = (1 << 20) - 1  # largest number of outstanding bytes of an mbarrier (PTX ISA, "tx-count")
 
-    def __init__(self, name: str, count: int, warps: int) -> None:
-        self.name, self.count, self.warps = name, count, warps
+
+class MBarrier:
+    """count: arrivals that complete a phase; left: those that are missing; bytes: expected ones that have not been copied (negative: copied
+    ones that have not been expected). A phase is complete when both are zero.
+
+    published: what the completed phases order; collected: what the running one will. agent: the column of `known` that stands for the
+    bulk copies which signal this barrier.
+    """
+
+    def __init__(self, name: str, count: int, agent: int, columns: int) -> None:
+        self.name, self.agent = name, agent
+        self.published = np.zeros(columns, np.int64)
         self.reset(count)
 
     def reset(self, count: int) -> None:
-        self.count, self.left, self.phase = count, count, 0
-        self.published = np.zeros(self.warps, np.int64)
-        self.collected = np.zeros(self.warps, np.int64)
+        self.count, self.left, self.phase, self.bytes = count, count, 0, 0
+        self.expected: Site | None = None  # where bytes were last expected
+        self.published[:] = 0
+        self.collected = np.zeros_like(self.published)
+
+    def advance(self, now: int) -> None:
+        """Complete the phase if nothing is missing."""
+        if self.left or self.bytes:
+            return
+        self.collected[self.agent] = now
+        np.maximum(self.published, self.collected, out=self.published)
+        self.collected = np.zeros_like(self.published)
+        self.left = self.count
+        self.phase += 1
+
+    def state(self) -> str:
+        """What it waits for."""
+        missing = [f"{self.left} of {self.count} arrivals"] if self.left else []
+        if self.bytes:
+            missing.append(f"{self.bytes} bytes" if self.bytes > 0 else f"the announcement of {-self.bytes} bytes that were copied")
+        return f"{self.name}, in phase {self.phase}, is short of {' and '.join(missing)}"
 
 
 class Barriers:
-    """All barriers of one block."""
+    """All barriers of one block. counts: (name, arrive counts) of its arrays of mbarriers.
 
-    def __init__(self, warps: int, threads: int) -> None:
+    known[w]: columns of the threads (their accesses that are ordered before warp w; of its own threads: those before its last warp
+    barrier), then of the mbarriers (the bulk copies that signal them), then of the threads again (their writes that a proxy fence has
+    made visible to bulk copies and wgmma). seen, fenced: the parts of it.
+    """
+
+    def __init__(self, warps: int, threads: int, counts: Sequence[tuple[str, Sequence[int]]] = ()) -> None:
         self.warps, self.threads = warps, threads
-        self.seen = np.zeros((warps, warps), np.int64)
+        places = [(name, k, count) for name, several in counts for k, count in enumerate(several)]
+        lanes = WARP * warps
+        columns = lanes + len(places) + lanes
+        self.known = np.zeros((warps, columns), np.int64)
+        self.seen, self.fenced = self.known[:, :-lanes], self.known[:, -lanes:]
         self.named: dict[int, Named] = {}
-        self.bars: dict[tuple[str, int], MBarrier] = {}
+        self.bars = {(name, k): MBarrier(f"{name}[{k}]", count, lanes + n, columns) for n, (name, k, count) in enumerate(places)}
         self.ballot: Ballot | None = None
-
-    def declare(self, name: str, counts: list[int]) -> None:
-        for k, count in enumerate(counts):
-            self.bars[name, k] = MBarrier(f"{name}[{k}]", count, self.warps)
 
     def mbarrier(self, name: str, index: int, site: Site | None = None) -> MBarrier:
         if (name, index) not in self.bars:
@@ -90,9 +128,10 @@ class Barriers:
             round_ = barrier.rounds
             return lambda: barrier.rounds != round_
         members = barrier.arrived
-        joined = self.seen[members].max(0)
-        joined[members] = now
-        self.seen[members] = np.maximum(self.seen[members], joined)
+        joined = self.known[members].max(0)
+        for member in members:
+            joined[own_lanes(member)] = now
+        self.known[members] = np.maximum(self.known[members], joined)
         barrier.arrived, barrier.threads = [], 0
         barrier.rounds += 1
         return None
@@ -108,43 +147,65 @@ class Barriers:
             self.ballot = None
         return ballot
 
-    def arrive(self, name: str, index: int, lanes: int, warp: int, now: int, site: Site) -> None:
-        """`lanes` threads of a warp arrive at an mbarrier."""
+    def fence(self, warp: int, lanes: np.ndarray | None, now: int) -> None:
+        """A proxy fence of a warp (lanes: those that execute it, None: all): what is ordered before it, and its own writes."""
+        np.maximum(self.fenced[warp], self.seen[warp, : self.fenced.shape[1]], out=self.fenced[warp])
+        self.fenced[warp, own_lanes(warp)][lanes if lanes is not None else slice(None)] = now
+
+    def arrive(self, name: str, index: int, arriving: np.ndarray, warp: int, now: int, site: Site) -> None:
+        """The `arriving` lanes of a warp arrive at an mbarrier."""
         bar = self.mbarrier(name, index, site)
-        bar.collected = np.maximum(bar.collected, self.seen[warp])
-        bar.collected[warp] = now
+        np.maximum(bar.collected, self.known[warp], out=bar.collected)
+        bar.collected[own_lanes(warp)][arriving] = now
+        lanes = int(arriving.sum())
         if lanes > bar.left:
             fail(f"{lanes} threads arrive at {bar.name} whose phase expects {bar.left} more of {bar.count}", site,
                  remedy="give the barrier the number of threads that arrive")  # fmt: skip
         bar.left -= lanes
-        if bar.left == 0:
-            bar.published = np.maximum(bar.published, bar.collected)
-            bar.collected = np.zeros(self.warps, np.int64)
-            bar.left = bar.count
-            bar.phase += 1
+        bar.advance(now)
 
-    def wait(self, name: str, pairs: set[tuple[int, int]], warp: int, site: Site) -> Wait:
-        """A predicate that holds once the phases of these (barrier, parity) pairs have completed."""
+    def expect(self, name: str, index: int, count: int, now: int, site: Site) -> None:
+        """The running phase also waits for `count` bytes of bulk copies."""
+        bar = self.mbarrier(name, index, site)
+        bar.bytes += count
+        bar.expected = site
+        if bar.bytes > MOST_BYTES:
+            fail(f"{bar.name} expects {bar.bytes} bytes; an mbarrier counts to {MOST_BYTES}", site, remedy="copy less in a phase")
+        bar.advance(now)
+
+    def unbalanced(self) -> None:
+        """Raise if a barrier still counts bytes when the block ends."""
+        for bar in self.bars.values():
+            if bar.bytes and bar.expected is not None:
+                what = f"expects {bar.bytes} bytes more than" if bar.bytes > 0 else f"expects {-bar.bytes} bytes less than"
+                fail(f"the block ends and {bar.name} {what} were copied", bar.expected, remedy="expect the bytes of its copies")
+
+    def wait(self, name: str, pairs: set[tuple[int, int]], warp: int, site: Site) -> tuple[Wait, Callable[[], str]]:
+        """A predicate that holds once the phases of these (barrier, parity) pairs have completed, and why it does not."""
         bars = [(self.mbarrier(name, index, site), parity) for index, parity in sorted(pairs)]
 
         def ready() -> bool:
             if any((bar.phase & 1) == parity for bar, parity in bars):
                 return False
             for bar, _ in bars:
-                self.seen[warp] = np.maximum(self.seen[warp], bar.published)
+                np.maximum(self.known[warp], bar.published, out=self.known[warp])
             return True
 
-        return ready
+        def reason() -> str:
+            return ", ".join(bar.state() for bar, parity in bars if (bar.phase & 1) == parity)
+
+        return ready, reason
 
 
-def waiting_text(waits: list[tuple[int, Site | None]]) -> Any:
-    """Who waits where, one entry a line of the program."""
-    places: dict[Any, tuple[Site, list[int]]] = {}
-    for warp, site in waits:
+def waiting_text(waits: list[tuple[int, Site | None, str]]) -> list[tuple[Site, str]]:
+    """Who waits where and for what, one entry a line of the program. waits: (warp, site, reason or "")."""
+    places: dict[Any, tuple[Site, str, list[int]]] = {}
+    for warp, site, reason in waits:
         if site is not None:
-            places.setdefault(site.at, (site, []))[1].append(warp)
+            places.setdefault(site.at, (site, reason, []))[2].append(warp)
     found = []
-    for site, who in places.values():
+    for site, reason, who in places.values():
         several = len(who) > 1
-        found.append((site, f"warp{'s' if several else ''} {', '.join(map(str, who))} wait{'' if several else 's'} here"))
+        text = f"warp{'s' if several else ''} {', '.join(map(str, who))} wait{'' if several else 's'} here"
+        found.append((site, f"{text}: {reason}" if reason else text))
     return found

@@ -42,10 +42,12 @@ from ...ir.tvm_api import (
 from ...knobs import knobs
 from ..base import Artifact
 from . import scope as sc
+from .bulk_copies import Box
 from .counters import Counters
 from .effects import is_barrier
 from .machine import KernelSpec, Machine, SharedSpec
 from .memory import Global
+from .products import Source
 from .report import Site
 from .scope import Scope, Value
 from .statements import Statements
@@ -99,9 +101,9 @@ class _Program(Statements):
         self.func = func
         self.entry = self.scope.fresh("program")
         self.checks: list[tuple[str, Any]] = []
-        for name in ("H", "g", "shared", "always", "grid"):
+        for name in ("H", "g", "shared", "always", "grid", "Box", "Source"):
             self.scope.taken.add(name)
-        self.scope.namespace["always"] = lambda: True
+        self.scope.namespace |= {"always": lambda: True, "Box": Box, "Source": Source}
 
     def text(self) -> str:
         scope = self.scope
@@ -149,7 +151,7 @@ class _Program(Statements):
         name, spec_name = scope.fresh("kernel"), scope.fresh("spec")
         grid = [e if isinstance(e, int) else self.expressions(e, "None") for _, e in kernel.blocks]
         texts = [str(e) if isinstance(e, int) else e.text for e in grid]
-        by_warp = _needs_warps(kernel.body)
+        by_warp = calls(kernel.body, *_BY_WARP) or _named_barriers(kernel.body)
         scope.namespace[spec_name] = self._spec(kernel, by_warp)
         blocks = [scope.fresh(var.name) for var, _ in kernel.blocks]
         arguments = blocks or [scope.fresh("block")]
@@ -166,10 +168,23 @@ class _Program(Statements):
         self.effects.blocks, self.effects.threads = blocks, [var for var, _ in kernel.threads]
         self.on_host, self.by_warp, self.masks = False, by_warp, [mask]
         self.effects.by_warp = by_warp
+        self.effects.bulk_loads, self.effects.products = (calls(kernel.body, name) for name in ("tl.tma_load", "tl.wgmma"))
+        self.guarded = self._operands_of_products(kernel.body)
         self(kernel.body)
         self.on_host, self.masks = True, ["None"]
         scope.depth -= 1
         scope.emit(f"H.launch({spec_name}, {name}, grid)")
+
+    def _operands_of_products(self, body: Stmt) -> set[Var]:
+        """Registers that warpgroup products read or write while the program goes on."""
+        found: set[Var] = set()
+
+        def see(call: Call) -> None:
+            if op_name(call) == "tl.wgmma":
+                found.update(self.roots.get(r.source, r.source) for r in call.args[:3])
+
+        walk(body, {Call: see})
+        return {buffer for buffer in found if buffer.scope() not in SHARED_SCOPES}
 
     def _spec(self, kernel: KernelRegion, by_warp: bool) -> KernelSpec:
         """Shared buffers at the offsets of the plan, or one after the other."""
@@ -210,7 +225,7 @@ class _Program(Statements):
             shared.append(spec)
             end = max(end, -(-(offset + spec.bytes) // ALIGNMENT) * ALIGNMENT)
         (_, x), (_, y), (_, z) = kernel.threads
-        whole_grid = _calls(kernel.body, lambda c: op_name(c) == "tl.sync_grid")
+        whole_grid = calls(kernel.body, "tl.sync_grid")
         site = Site(location_of_span(kernel.span), "kernel")
         return KernelSpec((x, y, z), tuple(shared), tuple(barriers), by_warp, whole_grid, site)
 
@@ -224,21 +239,24 @@ def _facts(stmt: AllocBuffer) -> dict[str, Any]:
     return dict(annotations.get(ANNOTATION_ALLOC, {}).items()) if ANNOTATION_ALLOC in annotations else {}
 
 
-def _needs_warps(body: Stmt) -> bool:
-    """Can warps wait for each other by other means than barriers of the whole block?"""
-    return _calls(body, lambda c: op_name(c).startswith("tl.mbarrier") or (op_name(c) == "tl.sync_threads" and len(c.args) > 0))
+# Operations by which warps wait for each other in other ways than at barriers of the whole block, or that engines execute.
+_BY_WARP = (
+    "tl.mbarrier_init", "tl.mbarrier_wait", "tl.mbarrier_arrive", "tl.mbarrier_expect_tx", "tl.tma_load", "tl.tma_store", "tl.wgmma",
+)  # fmt: skip
 
 
-def _calls(body: Stmt, wanted: Callable[[Call], bool]) -> bool:
-    """Is there a call of that sort?"""
-    found = False
+def _named_barriers(body: Stmt) -> bool:
+    """Are there barriers for a part of the block?"""
+    found: list[Call] = []
+    walk(body, {Call: lambda c: found.append(c) if op_name(c) == "tl.sync_threads" and len(c.args) > 0 else None})
+    return bool(found)
 
-    def visit(call: Call) -> None:
-        nonlocal found
-        found = found or wanted(call)
 
-    walk(body, {Call: visit})
-    return found
+def calls(body: Stmt, *names: str) -> bool:
+    """Is one of these operators called?"""
+    found: list[Call] = []
+    walk(body, {Call: lambda c: found.append(c) if op_name(c) in names else None})
+    return bool(found)
 
 
 # ---------------------------------------------------------------- arguments
@@ -315,4 +333,3 @@ def as_numpy(value: Any) -> np.ndarray:
     size = 1 + sum((e - 1) * s // kind.itemsize for e, s in zip(shape, strides, strict=True))
     memory = (ctypes.c_uint8 * (size * kind.itemsize)).from_address(tensor.data_ptr())
     return np.ndarray(shape, kind, np.ctypeslib.as_array(memory), 0, strides)
-

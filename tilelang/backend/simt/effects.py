@@ -12,9 +12,15 @@ from ...ir.dialect import BARRIER, CLUSTER_BARRIER, SHARED_SCOPES, attr, op_name
 from ...ir.dtype_table import info
 from ...ir.tvm_api import Call, Expr, IntImm, TensorLoad, TensorRegion, Var, dtype_of, is_buffer, shape_of
 from ..gpu.instr import INSTRUCTIONS
+from ..gpu.wgmma import Matrix, product
 from .scope import Place, Scope, Value
 
 BARRIER_SCOPES = (BARRIER, CLUSTER_BARRIER)
+_HINTS = {  # what the program writes: the operation
+    "ptx_commit_group": "cp_async_commit", "ptx_wait_group": "cp_async_wait", "fence_proxy_async": "fence_proxy_async",
+    "tma_store_arrive": "bulk_commit", "tma_store_wait": "bulk_wait", "warpgroup_arrive": "wgmma_fence",
+    "warpgroup_commit_batch": "wgmma_commit", "warpgroup_wait": "wgmma_wait", "wait_wgmma": "wgmma_wait",
+}  # fmt: skip
 _NATIVE_SHUFFLES = {
     "tirx.tvm_warp_shuffle": "idx", "tirx.tvm_warp_shuffle_up": "up", "tirx.tvm_warp_shuffle_down": "down",
     "tirx.tvm_warp_shuffle_xor": "xor",
@@ -31,6 +37,8 @@ class Effects:
         self.reducer: Any = None  # CommReducer of the surrounding reduce_scope
         self.threads: list[Var] = []
         self.by_warp = False
+        self.bulk_loads = False  # does the kernel hold any, so that barriers count bytes?
+        self.products = False  # does it hold any?
 
     # ---------------------------------------------------------------- values
     def value(self, node: Call, name: str, mask: str) -> Value:
@@ -109,12 +117,10 @@ class Effects:
             emit(self.expressions(node, mask).text)
 
     def _do_hint(self, node: Call, mask: str) -> None:
-        """The program's own groups of asynchronous copies; other hints do nothing."""
-        what = str(attr(node, "what"))
-        if what == "ptx_commit_group":
-            self._do_cp_async_commit(node, mask)
-        elif what == "ptx_wait_group":
-            self._do_cp_async_wait(node, mask)
+        """The program's own fences and groups of asynchronous copies; other hints do nothing."""
+        meant = _HINTS.get(str(attr(node, "what")))
+        if meant is not None:
+            getattr(self, f"_do_{meant}")(node, mask)
 
     def _do_atomic(self, node: Call, mask: str) -> None:
         self.scope.emit(self._atomic(node, mask, str(attr(node, "kind")) == "load").text)
@@ -156,6 +162,8 @@ class Effects:
         self.scope.emit(f"g.mbarrier_init({bar.name!r}, {index}, {self._text(node.args[1], mask)}, {mask})")
 
     def _do_mbarrier_arrive(self, node: Call, mask: str) -> None:
+        if len(node.args) > 1:
+            raise TileNotSupportedError("the emulator has no barriers of other blocks of a cluster", at=self.scope.at())
         index = self._text(node.args[0].region[0].min, mask)
         self.scope.emit(f"g.mbarrier_arrive({node.args[0].source.name!r}, {index}, {mask}, {self.scope.site('arrive')})")
 
@@ -165,8 +173,75 @@ class Effects:
         self._wait(f"g.mbarrier_wait({node.args[0].source.name!r}, {index}, {parity}, {mask}, {self.scope.site('wait')})")
 
     def _do_mbarrier_expect_tx(self, node: Call, mask: str) -> None:
+        name, index = node.args[0].source.name, self._text(node.args[0].region[0].min, mask)
+        if self.bulk_loads:
+            count = self._text(node.args[1], mask)
+            self.scope.emit(f"g.mbarrier_expect({name!r}, {index}, {count}, {mask}, {self.scope.site('expected bytes')})")
         if attr(node, "arrive", False):
-            self._do_mbarrier_arrive(node, mask)
+            self.scope.emit(f"g.mbarrier_arrive({name!r}, {index}, {mask}, {self.scope.site('arrive')})")
+
+    # ---------------------------------------------------------------- bulk copies and warpgroup products
+    def _box(self, region: Any, mask: str) -> str:
+        place = self.scope.places[region.source]
+        corner = [self._text(r.min, mask) for r in region.region]
+        shape = [str(e) if isinstance(e, int) else self._text(e, mask) for e in shape_of(region.source)]
+        strides = [str(s) if isinstance(s, int) else self._text(s, mask) for s in place.strides]
+        extents = tuple(int(r.extent) for r in region.region)
+        lists = ", ".join(f"[{', '.join(part)}]" for part in (shape, strides))
+        return f"Box({place.name}, [{', '.join(corner)}], {extents}, {lists})"
+
+    def _do_tma_load(self, node: Call, mask: str) -> None:
+        target, start = self.element(node.args[0], mask)
+        bar = f"({node.args[2].source.name!r}, {self._text(node.args[2].region[0].min, mask)})"
+        site, swizzle = self.scope.site("a bulk load", node.args[0].source.name), int(attr(node, "swizzle", 0))
+        box = self._box(node.args[1], mask)
+        self.scope.emit(f"if {mask} is not False: g.bulk.load(g, {target.name}, {start.text}, {box}, {bar}, {swizzle}, {mask}, {site})")
+
+    def _do_tma_store(self, node: Call, mask: str) -> None:
+        source, start = self.element(node.args[0], mask)
+        site, swizzle = self.scope.site("a bulk store", node.args[0].source.name), int(attr(node, "swizzle", 0))
+        box = self._box(node.args[1], mask)
+        self.scope.emit(f"if {mask} is not False: g.bulk.store(g, {source.name}, {start.text}, {box}, {swizzle}, {mask}, {site})")
+
+    def _do_bulk_commit(self, node: Call, mask: str) -> None:
+        if self.by_warp:
+            self.scope.emit(f"g.bulk.commit(g, {mask})")
+
+    def _do_bulk_wait(self, node: Call, mask: str) -> None:
+        if self.by_warp:
+            read = bool(attr(node, "read", False)) or (len(node.args) > 1 and bool(int(node.args[1])))
+            self.scope.emit(f"g.bulk.wait(g, {self._text(node.args[0], mask)}, {read}, {mask}, {self.scope.site('wait for bulk stores')})")
+
+    def _do_fence_proxy_async(self, node: Call, mask: str) -> None:
+        self.scope.emit(f"g.fence_proxy({mask}, {self.scope.site('T.fence_proxy_async')})")
+
+    def _do_wgmma(self, node: Call, mask: str) -> None:
+        name = str(attr(node, "name"))
+        record = product(name)
+        if record is None:
+            raise TileNotSupportedError(f"there is no instruction {name}", at=self.scope.at())
+        matrices = None, attr(node, "a_matrix"), attr(node, "b_matrix")
+        operands = [self._source(region, matrix, mask) for region, matrix in zip(node.args[:3], matrices, strict=True)]
+        keep, site = self._text(node.args[3], mask), self.scope.site("a wgmma")
+        self.scope.emit(f"g.products.issue({self.scope.object(record, 'product')}, {', '.join(operands)}, {keep}, {mask}, {site})")
+
+    def _source(self, region: Any, matrix: Any, mask: str) -> str:
+        place, start = self.element(region, mask)
+        found = "None" if matrix is None else self.scope.object(Matrix.parse(str(matrix)), "matrix")
+        return f"Source({place.name}, {start.text}, {found})"
+
+    def _do_wgmma_fence(self, node: Call, mask: str) -> None:
+        self._of_products("fence", mask, "")
+
+    def _do_wgmma_commit(self, node: Call, mask: str) -> None:
+        self._of_products("commit", mask, "")
+
+    def _do_wgmma_wait(self, node: Call, mask: str) -> None:
+        self._of_products("wait", mask, f"{self._text(node.args[0], mask)}, ")
+
+    def _of_products(self, what: str, mask: str, operands: str) -> None:
+        if self.products:
+            self.scope.emit(f"g.products.{what}({operands}{mask}, {self.scope.site(f'the {what} of products')})")
 
     def _do_device_assert(self, node: Call, mask: str) -> None:
         message = str(attr(node, "message", "") or "")

@@ -15,8 +15,10 @@ import numpy as np
 
 from ...errors import TileAssertionError
 from . import warp as warps
-from .barriers import Ballot
+from .barriers import Ballot, own_lanes
+from .bulk_copies import BulkCopies
 from .memory import Global, Registers, Scattered, Shared
+from .products import GuardedRegisters, Products
 from .random_numbers import Generator
 from .report import Site, fail, first, thread_name
 from .shadow import ATOMIC, Taking, WarpTaking
@@ -48,6 +50,11 @@ class Group:
         self.committed = np.zeros(self.n, np.int32)
         self.where: Site | None = None
         self.generator = Generator(self.n)
+        self.guarded: list[GuardedRegisters] = []  # registers that products use
+        if warp is not None:
+            self.bulk: BulkCopies = batch.bulk
+            self.products = Products(self, batch.warpgroups[warp // 4], batch.barriers.fenced[warp])
+        self.waits_for: Callable[[], str] | None = None  # why the last wait is not over
         self._all: Taking | None = None
         self._masks: dict[int, tuple[Any, Taking]] = {}
 
@@ -73,6 +80,16 @@ class Group:
             seen = self.batch.barriers.seen[self.one_warp].copy()
             return WarpTaking(columns, pick(self.lane), self.one_warp, self.block, int(seen.min()), seen)
         return Taking(columns, *(pick(v) for v in (self.lane, self.warp, self.block, self.since, self.warp_since)))
+
+    def columns(self, mask: Any) -> list[int]:
+        """Positions of the lanes of a mask that are threads."""
+        return [] if mask is False else np.flatnonzero(self._active(self.mask if mask is None else mask)).tolist()
+
+    def alone(self, column: int) -> WarpTaking:
+        """One lane of a warp, and what is ordered before it."""
+        taking = self.taking(None)
+        assert isinstance(taking, WarpTaking)
+        return WarpTaking(None, self.lane[column], taking.warp, self.block, taking.since, taking.warp_since)
 
     def moved(self) -> None:
         """A barrier has changed what is ordered."""
@@ -101,8 +118,11 @@ class Group:
         array = np.asarray(value, kind)
         return array if array.shape[-1:] == (self.n,) else np.broadcast_to(array, (*array.shape[:-1], self.n))
 
-    def registers(self, name: str, kind: Any, size: int, site: Site, recast: bool = False) -> Registers:
-        """Fresh per-thread memory of `size` elements. recast: views of it have elements of another size."""
+    def registers(self, name: str, kind: Any, size: int, site: Site, recast: bool = False, guarded: bool = False) -> Registers:
+        """Fresh per-thread memory of `size` elements. recast: views of it have elements of another size; guarded: products use it."""
+        if guarded:
+            self.guarded.append(GuardedRegisters(name, kind, size, self.n, site))
+            return self.guarded[-1]
         return Registers(name, kind, size, self.n, site, recast)
 
     def scattered(self, name: str, addresses: Any, kind: Any, size: int, mask: Any, site: Site) -> Scattered:
@@ -114,8 +134,8 @@ class Group:
         if mask is False:
             return None
         if self.one_warp is not None:
-            self._whole_warp(mask, site)
-            self.where = site
+            self.whole_warp(mask, site)
+            self.where, self.waits_for = site, None
             self.moved()
             return self.batch.barriers.arrive_block(self.one_warp, ident, count, site, self.clock.tick(site))
         active = self._active(mask).reshape(-1, self.n if isinstance(self.block, int) else self.batch.lanes_per_block)
@@ -145,7 +165,7 @@ class Group:
             return
         now = self.clock.tick(site)
         if self.one_warp is not None:
-            self.batch.barriers.seen[self.one_warp, self.one_warp] = now
+            self.batch.barriers.seen[self.one_warp, own_lanes(self.one_warp)][slice(None) if mask is None else mask] = now
         else:
             self.warp_since = np.full(self.n, now, np.int32) if mask is None else np.where(mask, now, self.warp_since)
         self.moved()
@@ -153,7 +173,7 @@ class Group:
     def _active(self, mask: Any) -> np.ndarray:
         return np.ones(self.n, bool) if mask is None else np.broadcast_to(mask, (self.n,))
 
-    def _whole_warp(self, mask: Any, site: Site) -> None:
+    def whole_warp(self, mask: Any, site: Site) -> None:
         missing = self._active(self.mask) & ~self._active(mask)
         if missing.any():
             (lane,) = first(missing, self.lane)
@@ -177,8 +197,8 @@ class Group:
         """`block_vote` of a warp that runs on its own: the result is there once the ballot's wait is over."""
         if mask is False:
             return None
-        self._whole_warp(mask, site)
-        self.where = site
+        self.whole_warp(mask, site)
+        self.where, self.waits_for = site, None
         active = self._active(self.mask)
         holds = self.lanes(value)[active] != 0
         assert self.one_warp is not None
@@ -214,9 +234,20 @@ class Group:
     def mbarrier_arrive(self, bar: str, index: Any, mask: Any, site: Site) -> None:
         if mask is False:
             return
-        places = self.lanes(index)[self._active(mask)]
-        for place in np.unique(places):
-            self.batch.barriers.arrive(bar, int(place), int((places == place).sum()), self.one_warp, self.clock.tick(site), site)
+        active, places = self._active(self.mask if mask is None else mask), self.lanes(index)
+        for place in np.unique(places[active]):
+            self.batch.barriers.arrive(bar, int(place), active & (places == place), self.one_warp, self.clock.tick(site), site)
+
+    def mbarrier_expect(self, bar: str, index: Any, count: Any, mask: Any, site: Site) -> None:
+        """Every lane of the mask announces `count` bytes."""
+        places, counts = self.lanes(index), self.lanes(count)
+        for column in self.columns(mask):
+            self.batch.barriers.expect(bar, int(places[column]), int(counts[column]), self.clock.tick(site), site)
+
+    def fence_proxy(self, mask: Any, site: Site) -> None:
+        """What the lanes of the mask know becomes visible to bulk copies and products."""
+        if mask is not False and self.one_warp is not None:
+            self.batch.barriers.fence(self.one_warp, mask, self.clock.tick(site))
 
     def mbarrier_wait(self, bar: str, index: Any, parity: Any, mask: Any, site: Site) -> Wait | None:
         if mask is False:
@@ -224,7 +255,8 @@ class Group:
         active = self._active(mask)
         pairs = {(int(p), int(q)) for p, q in zip(self.lanes(index)[active], self.lanes(parity)[active], strict=True)}
         self.where = site
-        return self.batch.barriers.wait(bar, pairs, self.one_warp, site)
+        ready, self.waits_for = self.batch.barriers.wait(bar, pairs, self.one_warp, site)
+        return ready
 
     # ---------------------------------------------------------------- warps
     def shuffle(self, mode: str, value: Any, by: Any, width: Any, mask: Any) -> Any:

@@ -18,8 +18,10 @@ import numpy as np
 
 from ...errors import SimtError, TileAssertionError, TileRuntimeError
 from .barriers import Barriers, waiting_text
+from .bulk_copies import BulkCopies
 from .group import WARP, Group
 from .memory import Global, Shared, SharedBlock
+from .products import WARPS, Warpgroup
 from .report import Site, fail
 from .shadow import Clock, Shadow
 
@@ -70,9 +72,10 @@ class Batch:
         self.warps = -(-self.threads // WARP)
         self.lanes_per_block = self.warps * WARP
         self.clock = Clock()
-        self.barriers = Barriers(self.warps, self.threads)
-        for name, counts in spec.barriers:
-            self.barriers.declare(name, list(counts))
+        self.barriers = Barriers(self.warps, self.threads, spec.barriers)
+        self.draw = random.Random(seed)
+        self.bulk = BulkCopies(self.barriers, self.clock, self.draw)
+        self.warpgroups = [Warpgroup() for _ in range(-(-self.warps // WARPS))]
         self.shared = self._shared()
 
     def block_name(self, number: int) -> str:
@@ -89,6 +92,7 @@ class Batch:
             low, high = min(s.offset for s in cluster), max(s.offset + s.bytes for s in cluster)
             piece = min(s.piece for s in cluster)
             shadow, pieces = block.shadow(low, high, piece, [s.name for s in cluster])
+            shadow.agents = [bar.name for bar in self.barriers.bars.values()]
             self.shadows.append(shadow)
             for owner, s in enumerate(cluster):
                 found[s.name] = Shared(s.name, s.kind, s.elements, block, s.offset, shadow, (low, piece, pieces), owner)
@@ -116,30 +120,38 @@ class Batch:
         return self.kernel(group, self.shared, *indices)
 
     def _run_warps(self) -> None:
-        """Warps take turns; which one goes on is drawn from the seed."""
-        draw = random.Random(self.seed)
+        """Warps take turns, and bulk copies land in between; what goes on is drawn from the seed."""
         lanes = np.arange(WARP, dtype=np.int32)
         groups = [Group(self, lanes + WARP * w, 0, w) for w in range(self.warps)]
         running = {w: self._start(groups[w]) for w in range(self.warps)}
         waits: dict[int, Callable[[], bool]] = {}
         while running:
             ready = [w for w in running if w not in waits or waits[w]()]
-            if not ready:
-                self._deadlock([(w, groups[w].where) for w in running], len(running))
-            warp = draw.choice(ready)
+            choices = len(ready) + self.bulk.flying
+            if not choices:
+                self._deadlock([groups[w] for w in running])
+            number = self.draw.randrange(choices)
+            if number >= len(ready):
+                self.bulk.land(number - len(ready))
+                continue
+            warp = ready[number]
             waits.pop(warp, None)
             groups[warp].moved()
             try:
                 waits[warp] = next(running[warp])
             except StopIteration:
                 del running[warp]
+                groups[warp].products.finish()
+        self.bulk.finish()
+        for warpgroup in self.warpgroups:
+            warpgroup.finish()
 
-    def _deadlock(self, waits: list[tuple[int, Site | None]], count: int) -> None:
-        lines = waiting_text(waits)
-        ended = self.warps - count
+    def _deadlock(self, waiting: Sequence[Group]) -> None:
+        lines = waiting_text([(int(g.warp[0]), g.where, g.waits_for() if g.waits_for else "") for g in waiting])
+        ended = self.warps - len(waiting)
         finished = f", the other {ended} have ended" if ended else ""
         site = lines[0][0] if lines else self.spec.site
-        fail(f"deadlock: {count} of {self.warps} warps wait for ever{finished}", site, *lines)
+        fail(f"deadlock: {len(waiting)} of {self.warps} warps wait for ever{finished}", site, *lines)
 
 
 def _clusters(specs: Sequence[SharedSpec]) -> list[list[SharedSpec]]:

@@ -315,6 +315,16 @@ class Shared(Memory):
             piece = piece + self.each.reshape(-1, *([1] * piece.ndim))
         return at, piece, taking
 
+    def at_bytes(self, address: np.ndarray, site: Site) -> tuple[np.ndarray, np.ndarray]:
+        """(elements, shadow pieces) at byte addresses of the block's shared memory, for engines (one block at a time)."""
+        index = (address - self.offset) // self.kind.itemsize
+        bad = (index < 0) | (index >= self.size)
+        if bad.any():
+            (where,) = first(bad, index)
+            fail(f"{site.what} reaches element {where} of {self.name}, which has {self.size}", site, remedy="correct the address")
+        piece = index * self.scale + self.first
+        return index, piece + self.each.reshape(-1, *([1] * piece.ndim)) if self.scale > 1 else piece
+
     def load(self, group: Any, index: Any, mask: Any, site: Site, atomic: bool = False, counted: bool = False) -> Any:
         """counted: the traffic is known already."""
         if mask is False:

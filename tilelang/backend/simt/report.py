@@ -16,11 +16,13 @@ from ...errors import Location, SimtError
 
 @dataclass(frozen=True)
 class Site:
-    """One access or synchronisation in the program. what: how the program writes it. buffer: the memory's name."""
+    """One access or synchronisation in the program. what: how the program writes it. buffer: the memory's name. vector: the axis, from
+    the end, of the vectorised loop around it (0: none)."""
 
     at: Location | None
     what: str
     buffer: str = ""
+    vector: int = 0
 
 
 def thread_name(linear: int, extents: Sequence[int]) -> str:

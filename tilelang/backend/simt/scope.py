@@ -71,6 +71,7 @@ class Scope:
         self.constants: dict[tuple[str, str], str] = {}
         self.span: Any = None
         self.counter = 0
+        self.vector = 0  # of the sites that are made (`Site.vector`)
 
     # ---------------------------------------------------------------- text
     def emit(self, line: str) -> None:
@@ -126,7 +127,7 @@ class Scope:
         """Name of the site of an access in the current statement."""
         name = f"s{len(self.sites)}"
         self.taken.add(name)
-        site = Site(self.at(), what, buffer)
+        site = Site(self.at(), what, buffer, self.vector)
         self.sites.append(site)
         self.namespace[name] = site
         return name

@@ -23,6 +23,7 @@ from ...ir.tvm_api import (
     DeclBuffer,
     Evaluate,
     For,
+    ForKind,
     IfThenElse,
     IntImm,
     SeqStmt,
@@ -64,6 +65,7 @@ class Statements:
         self.by_warp = False
         self.shared: dict[Var, str] = {}
         self.scratch: set[Var] = set()  # shared tiles that the compiler made
+        self.guarded: set[Var] = set()  # registers that warpgroup products use
         self.rules = (
             (SeqStmt, self._seq), (BufferStore, self._store), (For, self._for), (IfThenElse, self._if), (Bind, self._bind),
             (AllocBuffer, self._alloc), (DeclBuffer, self._view), (Evaluate, self._evaluate), (AttrStmt, self._attr), (While, self._while),
@@ -136,7 +138,8 @@ class Statements:
         if lanes > 1:
             raise TileNotSupportedError(f"{buffer.name}: registers of the vector type {dtype} in the emulator", at=scope.at())
         site = scope.site("allocation", buffer.name)
-        scope.emit(f"{name} = g.registers({buffer.name!r}, {kind}, {size}, {site}, {self.recast(buffer)})")
+        kinds = f"{self.recast(buffer)}, {buffer in self.guarded}"
+        scope.emit(f"{name} = g.registers({buffer.name!r}, {kind}, {size}, {site}, {kinds})")
         self.declare(buffer, name, sc.REGISTERS)
 
     def recast(self, buffer: Var) -> bool:
@@ -294,9 +297,11 @@ class Statements:
         shape = ", ".join(["-1", *["1"] * (self.axes + 1)])
         scope.emit(f"{name} = np.arange({low}, {low + extent}, dtype={scope.kind(dtype)}).reshape({shape})")
         scope.names[stmt.loop_var] = Value(name, dtype, False)
+        before, scope.vector = scope.vector, self.axes + 2 if int(stmt.kind) == int(ForKind.VECTORIZED) else 0
         self.axes += 1
         self(stmt.body)
         self.axes -= 1
+        scope.vector = before
 
     def _leave(self, is_break: bool) -> None:
         """break, continue: the current lanes leave all masks inside the loop (and, for break, the loop)."""
