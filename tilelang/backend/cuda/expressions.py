@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import InternalError
-from ...ir.dialect import SHARED_SCOPES, THREAD_SCOPES
-from ...ir.rewrite import uses_memory
+from ...ir.dialect import SHARED_SCOPES, THREAD_SCOPES, op_name
+from ...ir.rewrite import walk
 from ...ir.tvm_api import Analyzer, Call, Cast, Expr, FloatImm, IntImm, StringImm, TensorLoad, Var, dtype_of, is_buffer, tirx
 from .addresses import parts
 from .cpp_types import HALF, c_type, is_float, is_small_float, literal, split
@@ -44,6 +44,7 @@ class Expressions:
     def __init__(self, names: Names) -> None:
         self.names = names
         self.places: dict[Var, Place] = {}
+        self.data: set[Var] = set()
         self.analyzer = Analyzer()
         self.rates: dict[Var, int] = {}  # of loop variables and names, as `addresses.rate` says
         self.call: Callable[[Call], Text] = self._no_call
@@ -133,13 +134,22 @@ class Expressions:
             return self._through_float(node, f"{{}} {sign} {{}}")
         if sign != "*" and isinstance(node.b, IntImm) and int(node.b) == 0:
             return self.print(node.a)
-        if dtype in ("int32", "int64") and uses_memory(node) and not self._fits(node, dtype):
+        if dtype in ("int32", "int64") and self.is_data(node) and not self._fits(node, dtype):
             return f"tl::{_WRAPPING[sign]}<{c_type(dtype)}>({self.text(node.a)}, {self.text(node.b)})", PRIMARY
         left, right = self.text(node.a, precedence), self.text(node.b, precedence + (sign in "-*" or is_float(base)))
+        if dtype == "uint16" and sign == "*":  # C++ multiplies them as int, which is too small
+            left = f"(uint32_t){self.text(node.a, UNARY)}"
         return self._narrowed(f"{left} {sign} {right}", precedence, dtype)
 
+    def is_data(self, node: Expr) -> bool:
+        """Does the value come from what the user's data hold, and not from positions in the grid and in loops alone?"""
+        found: list[bool] = []
+        walk(node, {TensorLoad: lambda e: found.append(True), Var: lambda v: found.append(v in self.data),
+                    Call: lambda e: found.append(op_name(e).startswith(("tl.", "tirx.call_")))})  # fmt: skip
+        return any(found)
+
     def _fits(self, node: Expr, dtype: str) -> bool:
-        """Is arithmetic on values from memory proved not to leave its type? (C++ leaves that undefined; the language wraps around.)"""
+        """Is arithmetic on data proved not to leave its type? (C++ leaves that undefined; the language wraps around.)"""
         bound, limit = self.analyzer.const_int_bound(node), 1 << (int(dtype[3:]) - 1)
         return -limit < int(bound.min_value) and int(bound.max_value) < limit - 1
 

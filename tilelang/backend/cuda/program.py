@@ -136,6 +136,7 @@ def print_kernel(func: PrimFunc, kernel: KernelRegion, name: str, aligned: bool,
         raise TileValueError(f"{kernel.num_threads} threads in a block; a CUDA device has at most 1024")
     names = Names()
     e = Expressions(names)
+    e.data.update(v for v in func.params if not is_buffer(v))
     o = Operators(e, aligned)
     shared, size = shared_plan(kernel)
     free = sorted(free_variables(kernel), key=lambda v: order.get(v, len(order)))

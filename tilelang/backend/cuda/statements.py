@@ -141,6 +141,8 @@ class Statements(Printer):
             # Its range and divisors, not its value: looking through chains of names costs without limit.
             self.e.analyzer.update(node.var, self.e.analyzer.const_int_bound(node.value), True)
             self.e.analyzer.update(node.var, self.e.analyzer.modular_set(node.value), True)
+            if self.e.is_data(node.value):
+                self.e.data.add(node.var)
         self.e.rates[node.var] = rate(node.value, self.e.rates)
         self.line(f"{'' if kind.endswith('*') else 'const '}{kind} {self.e.names.of(node.var)} = {self.e.text(node.value)};")
 
