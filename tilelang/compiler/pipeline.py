@@ -22,11 +22,13 @@ from ..knobs import knobs
 from ..passes.apply_shared_layouts import apply_shared_layouts
 from ..passes.check_initialisation import check_initialisation
 from ..passes.check_program import check_program
+from ..passes.fence_proxies import fence_proxies
 from ..passes.guard_bounds import guard_bounds
 from ..passes.insert_barriers import insert_barriers
 from ..passes.lower_tile_ops import lower_tile_ops
 from ..passes.partition_loops import partition_loops
 from ..passes.plan_shared import plan_shared
+from ..passes.relax_waits import relax_waits
 from ..passes.simplify import simplify
 
 
@@ -53,6 +55,8 @@ STAGES = (
     Stage("partition_loops", THREADS, partition_loops),
     Stage("simplify_threads", THREADS, simplify),
     Stage("insert_barriers", THREADS, insert_barriers),
+    Stage("fence_proxies", THREADS, fence_proxies),
+    Stage("relax_waits", THREADS, relax_waits),
     Stage("apply_shared_layouts", THREADS, apply_shared_layouts),
     Stage("plan_shared", THREADS, plan_shared),
 )

@@ -23,6 +23,7 @@ from ..ir.dialect import (
     SHARED_SCOPES,
     THREAD_SCOPES,
     VAR,
+    attr,
     info,
     op_name,
 )  # fmt: skip
@@ -133,6 +134,7 @@ class _Lowerer:
 
     def context(self, call: Call, span: Span | None) -> LowerContext:
         private = any(isinstance(a, TensorRegion) and a.source.scope() in THREAD_SCOPES for a in call.args)
+        private = private or bool(attr(call, "tma"))  # a copy that one thread issues
         return LowerContext(self.passes, self.kernel, span, self.in_parallel or private, self.roots, groups=self.groups)
 
     def finish(self, lowered: Stmt, ctx: LowerContext) -> Stmt:

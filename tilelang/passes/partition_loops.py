@@ -71,6 +71,9 @@ from .thread_groups import GROUP, Threads, belongs, groups_of, part, whole_block
 from .uniformity import BARRIERS, Uniformity, is_warp_call
 from .vector_width import is_plain, vector_width
 
+# What one thread executes, whoever wrote it.
+_OF_THREADS = ("tl.instr", "tl.cp_async", "tl.mbarrier", "tl.wgmma", "tl.tma_", "tl.bulk_", "tl.fence_proxy_async")
+
 
 def partition_loops(func: PrimFunc, ctx: PassContext) -> PrimFunc:
     """Give every kernel region the form of one thread's program. Raises TileValueError for a collective statement that uses
@@ -202,7 +205,7 @@ class _Partition:
 
         def visit(call: Call) -> None:
             name = op_name(call)
-            if name in BARRIERS or is_warp_call(call) or name.startswith(("tl.instr", "tl.cp_async", "tl.mbarrier")):
+            if name in BARRIERS or is_warp_call(call) or name.startswith(_OF_THREADS):
                 found.append(call)
 
         walk(body, {Call: visit})

@@ -62,10 +62,13 @@ class Moved:
 
 
 class KernelCopies:
-    """What is known of a kernel. roots: buffers by their views. declines: why a copy is not one of the kind looked for, or ""."""
+    """What is known of a kernel. roots: buffers by their views. declines: why a copy is not one of the kind looked for, or "".
+    quiet: nothing is told of copies that stay."""
 
-    def __init__(self, kernel: KernelRegion, roots: Mapping[Var, Var], ctx: PassContext, declines: Callable[[Call], str]) -> None:
-        self.kernel, self.roots, self.ctx, self.declines = kernel, roots, ctx, declines
+    def __init__(
+        self, kernel: KernelRegion, roots: Mapping[Var, Var], ctx: PassContext, declines: Callable[[Call], str], quiet: bool = False
+    ) -> None:  # fmt: skip
+        self.kernel, self.roots, self.ctx, self.declines, self.quiet = kernel, roots, ctx, declines, quiet
         self.views = set(roots) | set(roots.values())
         self.allocs = allocations(kernel.body)
         self.uses: dict[Var, list[Access]] = {}
@@ -97,7 +100,7 @@ class LoopCopies:
         self.moved: list[Moved] = []
         if self.condition is None or self._ahead(self.condition):
             self.moved = [m for k, stmt in enumerate(self.stmts) if (m := self._movable(k, stmt)) is not None]
-        else:
+        elif not owner.quiet:
             owner.ctx.note(location_of(node), SUBJECT, "serial: the condition around the body may change from one iteration to the next")
 
     def condition_at(self, iteration: Expr) -> Expr | None:
@@ -119,8 +122,9 @@ class LoopCopies:
         if copied is None or op_name(copied) != _COPY or copied.args[1].source.scope() not in SHARED_SCOPES:
             return None
         reason = self._why_not(position, copied)
-        if reason:
+        if reason and not self.owner.quiet:
             self.owner.ctx.note(location_of(stmt), SUBJECT, f"stays at its place: {reason}")
+        if reason:
             return None
         return Moved(stmt, substitute(copied, self.values), copied.args[1].source)
 
@@ -154,7 +158,7 @@ class LoopCopies:
         expr = substitute(expr, self.values)
         names: list[Var] = []
         opaque: list[Call] = []
-        walk(expr, {Var: names.append, Call: lambda c: opaque.append(c) if not _is_plain(c) else None})
+        walk(expr, {Var: names.append, Call: lambda c: opaque.append(c) if not is_plain(c) else None})
         if opaque or any(v in self.names for v in names):
             return False
         read = accesses(expr, self.owner.roots)
@@ -262,7 +266,7 @@ def is_zero(value: Any) -> bool:
     return isinstance(value, int | IntImm) and int(value) == 0
 
 
-def _is_plain(node: Call) -> bool:
+def is_plain(node: Call) -> bool:
     """A call without effects of its own."""
     name = op_name(node)
     return name in ("prim.if_then_else", "prim.likely") or name.rpartition(".")[2].startswith(("bitwise_", "shift_"))

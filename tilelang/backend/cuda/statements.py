@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...errors import InternalError, TileNotSupportedError
-from ...ir.dialect import ATTR_REDUCE_SCOPE, ATTR_WS, BARRIER, CLUSTER_BARRIER, SHARED_SCOPES, THREAD_SCOPES, attr, op_name
+from ...ir.dialect import ATTR_REDUCE_SCOPE, ATTR_WS, BARRIER, CLUSTER_BARRIER, REGISTER_BUDGET, SHARED_SCOPES, THREAD_SCOPES, attr, op_name
 from ...ir.kernel import KernelRegion
 from ...ir.tvm_api import (
     AllocBuffer,
@@ -37,6 +37,7 @@ from ...ir.tvm_api import (
 )  # fmt: skip
 from .addresses import LOOP, UNROLLED, rate
 from .allreduce import print_allreduce
+from .bulk import BULK_HINTS, TensorMaps
 from .cpp_types import bytes_of, c_type, is_float, split
 from .expressions import PRIMARY, UNARY, Expressions, lane_indices, quote
 from .instructions import instruction_call
@@ -44,6 +45,7 @@ from .memory import Place, element_count, is_scalar_buffer
 from .operators import Operators
 from .printer import INDENT, Printer
 from .vectors import vector_loop
+from .wgmma import wgmma_rules
 
 _BARRIERS = (BARRIER, CLUSTER_BARRIER)
 
@@ -55,6 +57,7 @@ class Statements(Printer):
         super().__init__(expressions, operators, kernel)
         self.shared = shared
         self._reducer: Any = None
+        self.bulk = TensorMaps(self)
         self._rules: dict[type, Callable[[Any], None]] = {
             SeqStmt: self._seq, AllocBuffer: self._alloc, DeclBuffer: self._view, Bind: self._bind, BufferStore: self._store,
             Evaluate: self._evaluate, For: self._for, IfThenElse: self._if, While: self._while, AttrStmt: self._attr,
@@ -65,9 +68,9 @@ class Statements(Printer):
             "tl.cp_async": self._cp_async, "tl.cp_async_commit": lambda c: self._async("cp_async_commit()"),
             "tl.cp_async_wait": lambda c: self._async(f"cp_async_wait<{int(c.args[0])}>()"), "tl.random": self._random_init,
             "tl.mbarrier_init": self._mbarrier_init, "tl.mbarrier_wait": self._mbarrier, "tl.mbarrier_arrive": self._mbarrier,
-            "tl.mbarrier_expect_tx": self._expect_tx, "tirx.break_loop": lambda c: self.line("break;"),
+            "tirx.break_loop": lambda c: self.line("break;"),
             "tirx.continue_loop": lambda c: self.line("continue;"),
-            "tirx.tvm_thread_allreduce": lambda c: print_allreduce(self, c, self._reducer),
+            "tirx.tvm_thread_allreduce": lambda c: print_allreduce(self, c, self._reducer), **wgmma_rules(self), **self.bulk.rules(),
         }  # fmt: skip
 
     # ---------------------------------------------------------------- blocks
@@ -121,6 +124,7 @@ class Statements(Printer):
         for k, count in enumerate(counts):
             self.line(f"{INDENT}tl::mbarrier_init(&{name}[{k}], {count});")
         self.line("}")
+        self.bulk.barriers_started()
         self.line("__syncthreads();")
 
     def _view(self, node: Any) -> None:
@@ -231,11 +235,16 @@ class Statements(Printer):
 
     def _hint(self, call: Call) -> None:
         what = str(attr(call, "what"))
-        if what == "ptx_commit_group":
+        if what in BULK_HINTS:
+            self.bulk.hint(what)
+        elif what == "ptx_commit_group":
             self._async("cp_async_commit()")
         elif what == "ptx_wait_group":
             left = call.args[0]  # the instruction takes a constant; waiting for more groups than asked is as right
             self._async(f"cp_async_wait<{int(left) if isinstance(left, IntImm) else 0}>()")
+        elif what == REGISTER_BUDGET:
+            self.o.needs.add("wgmma.cuh")
+            self.line(f"tl::{'more' if int(call.args[1]) else 'fewer'}_registers<{int(call.args[0])}>();")
         elif what == "assume":
             self.line(f"__builtin_assume({self.e.text(call.args[0])});")
 
@@ -277,11 +286,6 @@ class Statements(Printer):
         if what == "mbarrier_arrive" and len(call.args) > 1:
             raise TileNotSupportedError("arriving at a barrier of another block of the cluster", at=location_of(call))
         self._async(f"{what}({', '.join([self.o.region_address(call.args[0]), *(self.e.text(a) for a in call.args[1:])])})")
-
-    def _expect_tx(self, call: Call) -> None:
-        """Copies are complete when they return: there are no bytes to wait for."""
-        if attr(call, "arrive", False):
-            self._async(f"mbarrier_arrive({self.o.region_address(call.args[0])})")
 
     def _dp4a(self, call: Call) -> None:
         a, b, c = call.args

@@ -8,10 +8,20 @@ from __future__ import annotations
 from ...passes.choose_shared_layouts import choose_shared_layouts
 from ...passes.infer_layouts import infer_layouts
 from ...passes.plan_pipeline import plan_pipeline
+from ...passes.specialize_warps import specialize_warps
 from ...tileop.base import Lowering
 from .async_copy import ASYNC_COPY, COPY_AND_EMPTY_GROUP
 from .gemm import MMA
 from .reduce import REDUCE
+from .tma import TMA_LOAD, TMA_STORE
+from .warpgroup_gemm import WGMMA
 
-SLOTS = {"tiles": (("plan_pipeline", plan_pipeline), ("choose_shared_layouts", choose_shared_layouts), ("infer_layouts", infer_layouts))}
-LOWERINGS: tuple[Lowering, ...] = (ASYNC_COPY, COPY_AND_EMPTY_GROUP, MMA, REDUCE)
+SLOTS = {
+    "tiles": (
+        ("specialize_warps", specialize_warps),
+        ("plan_pipeline", plan_pipeline),
+        ("choose_shared_layouts", choose_shared_layouts),
+        ("infer_layouts", infer_layouts),
+    )
+}
+LOWERINGS: tuple[Lowering, ...] = (TMA_LOAD, TMA_STORE, ASYNC_COPY, COPY_AND_EMPTY_GROUP, WGMMA, MMA, REDUCE)

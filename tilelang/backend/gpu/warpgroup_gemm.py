@@ -253,7 +253,9 @@ class _Emitter:
         clear = self.p.clear
         first = const(int(s) == 0, "bool") if isinstance(s, int | IntImm) else tirx.EQ(s, const(0, "int32"))
         if isinstance(clear, IntImm):
-            return const(1, "bool") if not int(clear) else tirx.Not(first) if not isinstance(first, IntImm) else const(not int(first), "bool")
+            return (
+                const(1, "bool") if not int(clear) else tirx.Not(first) if not isinstance(first, IntImm) else const(not int(first), "bool")
+            )
         return tirx.Not(clear) if isinstance(first, IntImm) and int(first) else tirx.Not(tirx.And(first, clear))
 
     def block(self, operand: _Shared, row: Expr, s: Any, rows: int) -> TensorRegion:

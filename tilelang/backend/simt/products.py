@@ -207,14 +207,14 @@ class Products:
             return np.zeros(shape, memory.kind)
         for row in rows.tolist():
             Registers.load(memory, self.group, row, None, site)  # has every lane written it?
-        return memory.rows[int(source.start) + register, lane]
+        return memory.rows[_same(source.start, site) + register, lane]
 
     def _matrix(self, flight: _Flight, source: Source, rows: np.ndarray, k: int) -> np.ndarray:
         """Rows of an operand in shared memory: (rows, k)."""
         memory, matrix, site = source.memory, source.matrix, flight.site
         assert matrix is not None
         size = memory.kind.itemsize
-        start = memory.offset + int(source.start) * size
+        start = memory.offset + _same(source.start, site) * size
         line = matrix.swizzle or CHUNK
         if start % CHUNK or (matrix.swizzle and start % (ATOM_ROWS * line) >= line):
             what = f"the matrix in {memory.name} begins at byte {start}, inside of a swizzle pattern of {ATOM_ROWS * line} bytes"
@@ -225,6 +225,14 @@ class Products:
         where = Site(site.at, site.what, memory.name)
         flight.reads.append((memory, memory.shadow.begin_read(piece, order, where, memory.owner, self.visible)))
         return memory.data[0, index]
+
+
+def _same(index: Any, site: Site) -> int:
+    """The element that all lanes of the warp name."""
+    lanes = np.asarray(index).reshape(-1)
+    if (lanes != lanes[0]).any():
+        fail(f"{site.what}: lanes of a warp name different operands, from element {lanes.min()} to {lanes.max()}", site)
+    return int(lanes[0])
 
 
 def _places(layout: Fragment, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:

@@ -23,4 +23,8 @@ template <int Count> TL_DEVICE void settle(int32_t* r) {
   for (int k = 0; k < Count; ++k) asm volatile("" : "+r"(r[k]) : : "memory");
 }
 
+// Registers of each thread of this warpgroup from here on: given back, or taken once others gave them back.
+template <int Count> TL_DEVICE void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(Count)); }
+template <int Count> TL_DEVICE void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(Count)); }
+
 }  // namespace tl

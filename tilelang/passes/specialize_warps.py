@@ -1,0 +1,367 @@
+"""Warp roles: 128 more threads, of which one fetches the tiles of pipelined loops by bulk copies while the user's threads compute.
+
+In: a TILE program for a machine with bulk copies. Out: kernels with pipelined products become two regions: the user's threads (consumers)
+run the program without the copies that move; the producer runs the slice of the program that these copies need. Each group of tiles
+that are first and last used by the same statements has a ring of n slots with two mbarriers a slot:
+
+    producer:  wait(empty[s], p ^ 1);  expect(full[s], bytes);  copies
+    consumer:  wait(full[s], p);  the statements that use the tiles;  release of s: arrive(empty[s]), one lane of each warp
+
+with s = i % n and p = i / n % 2, i counting the executions of the loop's body. What declines is told in a note, and left to
+`plan_pipeline`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..ir.access import accesses, allocations, view_roots
+from ..ir.context import PassContext
+from ..ir.dialect import (
+    ANNOTATION_ALLOC,
+    ATTR_WS,
+    BARRIER,
+    CLUSTER_BARRIER,
+    KERNEL_MIN_BLOCKS,
+    REGISTER_BUDGET,
+    SHARED_SCOPES,
+    VAR,
+    make_call,
+    op_info,
+    op_name,
+)  # fmt: skip
+from ..ir.kernel import KernelRegion, map_kernels, rebuild_body
+from ..ir.rewrite import Descend, rewrite, substitute, walk
+from ..ir.tvm_api import (
+    AllocBuffer,
+    AttrStmt,
+    Bind,
+    Call,
+    Evaluate,
+    Expr,
+    For,
+    IfThenElse,
+    IntImm,
+    PrimFunc,
+    SeqStmt,
+    Span,
+    Stmt,
+    Var,
+    call,
+    const,
+    decl_buffer,
+    dtype_of,
+    load,
+    location_of,
+    region,
+    seq,
+    shape_of,
+    store,
+    tirx,
+)  # fmt: skip
+from ..target.limits import shared_bytes
+from .pipeline_copies import (
+    KernelCopies,
+    LoopCopies,
+    Moved,
+    allocate_versions,
+    is_zero,
+    leaves,
+    simpler,
+    stages_of,
+    tile_bytes,
+    versioned,
+    versions_of,
+    with_version,
+)  # fmt: skip
+from .producer_slice import NotAhead, Slicer
+from .thread_groups import GROUP
+from .tma_boxes import bytes_of_copy, tma_reason
+
+SUBJECT = "warp roles"
+KEY_OFF = "tl.disable_warp_specialized"
+WARP = 32
+MOST_THREADS = 1024
+_ALIGNMENT = 1024  # bytes between tiles, at most, that swizzles ask for
+# Registers of a thread (producer, consumers) by the block's warpgroups: together they are what the launch gives (64 Ki a multiprocessor).
+_REGISTERS = {3: (40, 232), 4: (32, 160)}
+
+
+def specialize_warps(func: PrimFunc, ctx: PassContext) -> PrimFunc:
+    """Give roles to the warps of every kernel region that can have them."""
+    roots = view_roots(func.body)
+
+    def of_kernel(kernel: KernelRegion) -> Stmt:
+        loops: list[For] = []
+        walk(kernel.body, {For: lambda f: loops.append(f) if stages_of(f) >= 2 else None})
+        if not loops or ctx.flag(KEY_OFF):
+            return kernel.to_stmt()
+        reason = _refusal(kernel)
+        try:
+            return kernel.to_stmt() if reason == "" else _Specializer(kernel, roots, ctx, reason).run().to_stmt()
+        except NotAhead as error:
+            ctx.note(location_of(loops[0]), SUBJECT, f"none: {error}")
+            return kernel.to_stmt()
+
+    return func.with_body(map_kernels(func.body, of_kernel))
+
+
+def _refusal(kernel: KernelRegion) -> str | None:
+    """Why the kernel's threads cannot be given roles; None if they can; "" where there is nothing to tell."""
+    (_, x), (_, y), (_, z) = kernel.threads
+    if y * z != 1 or x % GROUP or x + GROUP > MOST_THREADS:
+        return f"{x} x {y} x {z} threads are no whole warpgroups in one dimension, with room for one more"
+    products: list[Call] = []
+    by_hand: list[str] = []
+
+    def visit(node: Call) -> None:
+        entry = op_info(node)
+        if op_name(node) == "tl.tileop.gemm":
+            products.append(node)
+        elif entry is not None and ((entry.collective and not entry.tile) or entry.name.startswith("tl.mbarrier")):
+            by_hand.append(entry.name)
+
+    walk(kernel.body, {Call: visit, AttrStmt: lambda a: by_hand.append("T.ws") if a.attr_key == ATTR_WS else None})
+    if any(b.scope() in (BARRIER, CLUSTER_BARRIER) for b in allocations(kernel.body)) or by_hand:
+        return f"the program synchronises threads itself ({by_hand[0] if by_hand else 'mbarriers'})"
+    return None if products else ""
+
+
+@dataclass(frozen=True)
+class _Ring:
+    """Tiles that are fetched together. copies: in their order. first, last: the statements of the rest of the body between which they are
+    used. versions: by tile. full, empty: barriers, one a slot."""
+
+    copies: tuple[Moved, ...]
+    first: int
+    last: int
+    versions: dict[Var, Var]
+    full: Var
+    empty: Var
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """A pipelined loop whose copies move. counter: a variable of the thread that counts executions of the body, or None where the loop's
+    own number does."""
+
+    found: LoopCopies
+    slots: int
+    rings: tuple[_Ring, ...]
+    counted: bool
+
+
+class _Specializer:
+    """The rewrite of one kernel region."""
+
+    def __init__(self, kernel: KernelRegion, roots: dict[Var, Var], ctx: PassContext, refusal: str | None) -> None:
+        self.kernel, self.ctx, self.refusal = kernel, ctx, refusal
+        self.copies = KernelCopies(kernel, roots, ctx, lambda c: tma_reason(c, kernel, ctx) or "", quiet=True)
+        self.thread, self.consumers = kernel.threads[0]
+        self.budget = shared_bytes(ctx.target) - sum(tile_bytes(v) + _ALIGNMENT for v in self.copies.allocs if v.scope() in SHARED_SCOPES)
+        self.loops: dict[For, _Loop] = {}
+        self.outer: list[Stmt] = []  # around the statement that is looked at
+
+    def run(self) -> KernelRegion:
+        self._find(self.kernel.body, False)
+        if not self.loops:
+            return self.kernel
+        if self.refusal:
+            raise NotAhead(self.refusal)
+        rings = [ring for loop in self.loops.values() for ring in loop.rings]
+        replaced = {tile: versions for ring in rings for tile, versions in ring.versions.items()}
+        producer = self._producer()
+        declared: list[Stmt] = []
+
+        def hoisted(node: AllocBuffer, _: Descend) -> Stmt:
+            if node.buffer not in replaced:
+                return node
+            declared.append(allocate_versions(node, replaced))
+            return seq([])
+
+        consumer = rewrite(self._consumer(), {AllocBuffer: hoisted})
+        for ring in rings:
+            slots, span = int(ring.full.ty.shape[0]), ring.copies[0].stmt.span
+            declared += [_barriers(ring.full, [1] * slots, span), _barriers(ring.empty, [self.consumers // WARP] * slots, span)]
+        groups = self.consumers // GROUP
+        registers = _REGISTERS.get(groups + 1)
+        span = self.kernel.span
+        body = seq([
+            *declared,
+            AttrStmt(list(range(groups)), ATTR_WS, IntImm("int32", 0), seq([*_registers(registers, 1, span), consumer]), span),
+            AttrStmt([groups], ATTR_WS, IntImm("int32", 0), seq([*_registers(registers, 0, span), producer]), span),
+        ])  # fmt: skip
+        x, y, z = self.kernel.threads
+        threads = ((x[0], self.consumers + GROUP), y, z)
+        return KernelRegion(self.kernel.blocks, threads, body, {**self.kernel.annotations, KERNEL_MIN_BLOCKS: 1}, span)
+
+    # ---------------------------------------------------------------- which loops
+    def _find(self, stmt: Stmt, repeated: bool) -> None:
+        """Note the loops whose copies move. repeated: is the statement executed more than once?"""
+        if isinstance(stmt, SeqStmt):
+            for child in stmt.seq:
+                self._find(child, repeated)
+        elif isinstance(stmt, IfThenElse):
+            for case in (stmt.then_case, stmt.else_case):
+                if case is not None:
+                    self._find(case, repeated)
+        elif isinstance(stmt, AttrStmt):
+            self._find(stmt.body, repeated)
+        elif isinstance(stmt, For):
+            if stages_of(stmt) >= 2 and not leaves(stmt.body):
+                self._take(stmt, repeated)
+            self._find(stmt.body, True)
+
+    def _take(self, node: For, repeated: bool) -> None:
+        found = LoopCopies(self.copies, node)
+        if not found.moved:
+            return
+        rest = found.rest()
+        touched = [{a.root for a in accesses(stmt, self.copies.roots)} for stmt in rest]
+        uses = {m.tile: [k for k, buffers in enumerate(touched) if m.tile in buffers] for m in found.moved}
+        if any(not places for places in uses.values()):
+            return
+        size = sum(tile_bytes(m.tile) for m in found.moved)
+        slots = min(stages_of(node), 1 + self.budget // size)
+        if slots < 2:
+            self.ctx.note(location_of(node), SUBJECT, "none: shared memory has no room for a second slot")
+            return
+        self.budget -= (slots - 1) * size
+        spans: dict[tuple[int, int], list[Moved]] = {}
+        for m in found.moved:
+            spans.setdefault((uses[m.tile][0], uses[m.tile][-1]), []).append(m)
+        rings = tuple(_ring(copies, first, last, slots) for (first, last), copies in spans.items())
+        names = "; ".join(", ".join(str(m.tile.name) for m in ring.copies) for ring in rings)
+        self.ctx.note(location_of(node), SUBJECT, f"a producer fetches {names} into {slots} slots")
+        self.loops[node] = _Loop(found, slots, rings, repeated or found.guard is not None)
+
+    # ---------------------------------------------------------------- the consumers
+    def _consumer(self) -> Stmt:
+        counters: list[Stmt] = []
+
+        def loop(node: For, descend: Descend) -> Stmt:
+            ours = self.loops.get(node)
+            if ours is None:
+                return rebuild_body(node, descend(node.body))
+            counter = _counter(ours, counters)
+            body = self._uses(ours, _number(ours, node.loop_var, counter), descend)
+            if counter is not None:
+                body = seq([body, _next(counter, node.span)])
+            if ours.found.guard is not None:
+                body = IfThenElse(ours.found.condition, body, None, ours.found.guard.span)
+            return For(node.loop_var, node.min, node.extent, node.kind, body, node.thread_binding, None, node.step, node.span)
+
+        body = rewrite(self.kernel.body, {For: loop})
+        return seq([*counters, body])
+
+    def _uses(self, ours: _Loop, number: Expr, descend: Descend) -> Stmt:
+        """The rest of the body, with waits and releases around the statements that use each ring's tiles."""
+        span = ours.found.node.span
+        slot, phase, names = _slot(number, ours.slots, span)
+        table = {tile: versions for ring in ours.rings for tile, versions in ring.versions.items()}
+        stmts: list[Stmt] = [*names]
+        for k, stmt in enumerate(ours.found.rest()):
+            for ring in ours.rings:
+                if ring.first == k:
+                    stmts.append(_mbarrier("wait", ring.full, slot, span, phase))
+            stmts.append(with_version(descend(stmt), table, slot))
+            for ring in ours.rings:
+                if ring.last == k:
+                    tiles = [region(v, [0] * len(shape_of(v)), [1] * len(shape_of(v))) for v in ring.versions.values()]
+                    operands = [region(ring.empty, [0], [ours.slots]), number, *tiles]
+                    release = make_call("tl.slot_release", operands, span=span, again=ours.counted)
+                    stmts.append(Evaluate(release, span))
+        return seq(stmts)
+
+    # ---------------------------------------------------------------- the producer
+    def _producer(self) -> Stmt:
+        """What one thread of the new warpgroup executes."""
+        counters: list[Stmt] = []
+        slicer = Slicer(self.kernel, self.copies.roots)
+
+        def of_loop(node: For, var: Var) -> Stmt | None:
+            ours = self.loops.get(node)
+            return None if ours is None else self._fetches(ours, var, slicer, counters)
+
+        body = slicer.slice(self.kernel.body, of_loop)
+        me = tirx.EQ(self.thread, const(self.consumers, "int32"))
+        return IfThenElse(me, seq([*counters, body]), None, self.kernel.span)
+
+    def _fetches(self, ours: _Loop, var: Var, slicer: Slicer, counters: list[Stmt]) -> Stmt:
+        """The body of a pipelined loop, as the producer runs it with `var` as its variable."""
+        node, span = ours.found.node, ours.found.node.span
+        counter = _counter(ours, counters)
+        slot, phase, names = _slot(_number(ours, var, counter), ours.slots, span)
+        stmts: list[Stmt] = [*names]
+        for ring in ours.rings:
+            bytes_ = const(sum(bytes_of_copy(m.call) for m in ring.copies), "int32")
+            stmts.append(_mbarrier("wait", ring.empty, slot, span, tirx.BitwiseXor(phase, const(1, "int32"))))
+            stmts.append(_mbarrier("expect_tx", ring.full, slot, span, bytes_, arrive=True))
+            for m in ring.copies:
+                source = simpler(slicer.ahead(substitute(m.call.args[0], {node.loop_var: var})))
+                target = versioned(m.call.args[1], ring.versions[m.tile], slot)
+                attrs = {**dict(m.call.attrs or {}), "tma": "load"}
+                stmts.append(Evaluate(call(m.call.op, [source, target, region(ring.full, [slot], [1])], "void", attrs), m.stmt.span))
+        if counter is not None:
+            stmts.append(_next(counter, span))
+        body = seq(stmts)
+        condition = ours.found.condition_at(var)
+        return body if condition is None else IfThenElse(slicer.ahead(condition), body, None, span)
+
+
+# ---------------------------------------------------------------- rings
+def _ring(copies: Sequence[Moved], first: int, last: int, slots: int) -> _Ring:
+    name = "_".join(str(m.tile.name) for m in copies)
+    span = copies[0].stmt.span
+    full, empty = (decl_buffer((slots,), "uint64", f"{name}_{what}", BARRIER, alignment=8, span=span) for what in ("full", "empty"))
+    return _Ring(tuple(copies), first, last, {m.tile: versions_of(m.tile, slots) for m in copies}, full, empty)
+
+
+def _barriers(buffer: Var, counts: list[int], span: Span | None) -> Stmt:
+    return AllocBuffer(buffer, {ANNOTATION_ALLOC: {"arrive_counts": counts}}, span)
+
+
+def _mbarrier(what: str, barriers: Var, slot: Expr, span: Span | None, *values: Expr, **attrs: bool) -> Stmt:
+    return Evaluate(make_call(f"tl.mbarrier_{what}", [region(barriers, [slot], [1]), *values], span=span, **attrs), span)
+
+
+def _registers(budget: tuple[int, int] | None, role: int, span: Span | None) -> list[Stmt]:
+    """The registers of each thread of a role: 0 the producer, 1 the consumers."""
+    if budget is None:
+        return []
+    operands = [const(budget[role], "int32"), const(role, "int32")]
+    return [Evaluate(make_call("tl.hint", operands, span=span, what=REGISTER_BUDGET), span)]
+
+
+def _counter(ours: _Loop, declared: list[Stmt]) -> Var | None:
+    """A variable that counts the bodies executed so far, where the loop's own number does not."""
+    if not ours.counted:
+        return None
+    span = ours.found.node.span
+    counter = decl_buffer((1,), "int32", f"{ours.found.node.loop_var.name}_count", VAR, span=span)
+    declared += [AllocBuffer(counter, None, span), store(counter, const(0, "int32"), [0], span)]
+    return counter
+
+
+def _next(counter: Var, span: Span | None) -> Stmt:
+    return store(counter, load(counter, [0]) + const(1, "int32"), [0], span)
+
+
+def _number(ours: _Loop, var: Var, counter: Var | None) -> Expr:
+    """How many bodies were executed before this one: int32."""
+    if counter is not None:
+        return load(counter, [0])
+    low = ours.found.node.min
+    number = var if is_zero(low) else var - low
+    return number if dtype_of(number) == "int32" else tirx.Cast("int32", number)
+
+
+def _slot(number: Expr, slots: int, span: Span | None) -> tuple[Var, Var, list[Stmt]]:
+    """The slot and the phase of a body, and the statements that name them."""
+    slot, phase, count = Var("slot", "int32"), Var("phase", "int32"), const(slots, "int32")
+    turn = tirx.floormod(tirx.floordiv(number, count), const(2, "int32"))
+    return slot, phase, [Bind(slot, tirx.floormod(number, count), span), Bind(phase, turn, span)]
+
+
+__all__ = ["specialize_warps"]
