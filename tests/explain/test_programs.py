@@ -8,7 +8,7 @@ import pytest
 from tilelang.__main__ import main
 from tilelang.explain import explain, find, import_file
 
-SOURCE = '''\
+SOURCE = """\
 import tilelang
 import tilelang.language as T
 from tilelang.layout import make_swizzled_layout
@@ -68,7 +68,7 @@ def eager(A, block: int = 32):
         T.copy(A[b * block, 0], tile)
         T.copy(tile, B[b * block, 0])
     return B
-'''
+"""
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def facts(kernel):
 
 def test_prim_func(module, file):
     report = explain(find(module, "plain", file), "cpu")
-    (kernel,) = report.kernels
+    (kernel,) = report.memory.kernels
     assert facts(kernel) == [("tile", line_of("tile = T.alloc_shared((64, 64)"), "shared.dyn", (64, 64), "float16", 65536)]
     assert kernel.allocations[0].layout == "(i, j) -> (j // 64, i // 8, i % 8 * 64 + ((j // 8 % 8 ^ i % 8) * 8 + j % 8))"
     assert kernel.at is not None
@@ -103,28 +103,28 @@ def test_prim_func(module, file):
 
 def test_lazy_jit_with_two_kernels(module, file):
     report = explain(find(module, "lazy", file), "cpu", arguments={"N": 96, "dtype": "float64"})
-    first, second = report.kernels
+    first, second = report.memory.kernels
     assert facts(first) == [
         ("line", line_of("line = T.alloc"), "local.fragment", (96,), "float64", 96 * 64),
         ("total", line_of("total = T.alloc"), "local.var", (1,), "int32", 32),
         ("four", line_of("four = T.alloc"), "local", (5,), "int4", 20),
     ]
-    assert (first.blocks, first.threads, first.fragment_bytes_per_thread) == (("rows",), 64, 12)
+    assert (first.blocks, first.threads) == (("rows",), 64)
     assert first.totals() == {"local.fragment": 768, "local.var": 4, "local": 3}
     assert facts(second) == [("other", line_of("other = T.alloc"), "shared", (96,), "float64", 96 * 64)]
-    assert second.shared_bytes == 768
+    assert second.totals() == {"shared": 768}
 
 
 def test_eager_jit(module, file):
     report = explain(find(module, "eager", file), "cpu", arguments={"M": 64, "N": 10, "block": 16})
-    (kernel,) = report.kernels
+    (kernel,) = report.memory.kernels
     assert facts(kernel) == [("tile", line_of("tile = T.alloc_shared((block"), "shared.dyn", (16, 10), "float32", 5120)]
     assert kernel.blocks == (4,)
 
 
 def test_tuned_functions_are_not_tuned_here(module, file):
     report = explain(find(module, "tuned", file), "cpu", arguments={"N": 8, "rows": 16})
-    assert [a.bytes for a in report.kernels[0].allocations] == [16]
+    assert [a.bytes for a in report.memory.kernels[0].allocations] == [16]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def program(dtype="float32", scalar="int32", strides=None):
 
 def kernel_of(func, out_idx=None):
     module = tvm.compile(IRModule({"main": func}), target="llvm")
-    return JITKernel.from_artifact(func, signature_of(func, out_idx), Target("cpu"), Artifact(module["main"], "; source"))
+    return JITKernel.from_artifact(func, signature_of(func, out_idx), Target("cpu"), {}, Artifact(module["main"], "; source"))
 
 
 def make(dtype="float32", scalar="int32", out_idx=None, strides=None):

@@ -16,10 +16,26 @@ from ..tileop.base import Lowering
 Pass = Callable[[PrimFunc, PassContext], PrimFunc]
 
 
+@dataclass(frozen=True)
+class KernelResources:
+    """What the assembler reports of one kernel: its symbol, the architecture, registers of a thread, and bytes: static and dynamic
+    shared memory of a block, local memory of a thread, spilled registers stored and loaded by a thread."""
+
+    name: str
+    arch: str
+    registers: int
+    static_shared: int
+    dynamic_shared: int
+    local: int
+    spill_stores: int
+    spill_loads: int
+
+
 @dataclass
 class Artifact:
     """A compiled program. entry: called with the arguments in parameter order (arrays through DLPack, scalars).
-    source: the generated text shown by `get_kernel_source`. save(folder) / the backend's `load` keep it on disk."""
+    source: the generated text shown by `get_kernel_source`. save(folder) / the backend's `load` keep it on disk.
+    resources: of each kernel in order, compiled now if it was not; an empty tuple where nothing can compile here."""
 
     entry: Callable[..., Any]
     source: str
@@ -27,6 +43,7 @@ class Artifact:
     notes: Sequence[Note] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)  # time of each stage
     save: Callable[[Any], None] | None = None  # write into a folder that exists
+    resources: Callable[[], Sequence[KernelResources]] | None = None  # None: not a machine with registers to count
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ In: a `PrimFunc` at TILE level, a target, the user's pass configuration. Out: an
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -35,7 +35,7 @@ def context(target: Target, config: Mapping[str, Any] | None = None) -> PassCont
     return PassContext(target=target, config=dict(config or {}), lowerings=backend_for(target).lowerings)
 
 
-def _stages(func: PrimFunc, ctx: PassContext, seconds: dict[str, float]) -> Any:
+def compile_stages(func: PrimFunc, ctx: PassContext, seconds: dict[str, float]) -> Iterator[tuple[str, PrimFunc]]:
     """(stage name, program after it), one by one; errors of TVM become ours and name the stage they came from."""
     backend = backend_for(ctx.target)
     names = iter([stage.name for stage in stages_for(backend)])
@@ -58,7 +58,7 @@ def compile_program(func: PrimFunc, target: Target, config: Mapping[str, Any] | 
     start = time.perf_counter()
     ctx = context(target, config)
     seconds: dict[str, float] = {}
-    for _, program in _stages(func, ctx, seconds):
+    for _, program in compile_stages(func, ctx, seconds):
         func = program
     artifact = backend_for(target).build(func, ctx)
     total = time.perf_counter() - start
@@ -76,7 +76,7 @@ def lower_to(func: PrimFunc, target: Target, config: Mapping[str, Any] | None, s
     names = [s.name for s in stages_for(backend_for(target))]
     if stage not in names:
         raise TileValueError(f"target {target} has no stage {stage!r}", remedy=f"stages are {', '.join(names)}")
-    for name, program in _stages(func, ctx, {}):
+    for name, program in compile_stages(func, ctx, {}):
         if name == stage:
             return program
     raise InternalError(f"stage {stage} did not run")

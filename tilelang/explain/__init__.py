@@ -1,22 +1,17 @@
 """What happened to a program: `python -m tilelang explain file.py:function`, and the same as data.
 
 `explain(program, target)` runs the compiler's stages and returns an `Explanation`: stages with their programs and times,
-notes, and the memory of each kernel, buffer by buffer.
+notes, and the memory of each kernel (`compiler/memory.py`).
 """
 
 from .load import TileFileNotFoundError, as_program, find, import_file, parse_arguments, split_target
-from .memory import HOPPER_SHARED_BYTES, Allocation, KernelMemory, allocation_table
 from .report import Explanation, StageReport, explain
 from .text import memory_text, notes_text, overview, program_text, stages_text
 
 __all__ = [
-    "HOPPER_SHARED_BYTES",
-    "Allocation",
     "Explanation",
-    "KernelMemory",
     "StageReport",
     "TileFileNotFoundError",
-    "allocation_table",
     "as_program",
     "explain",
     "find",

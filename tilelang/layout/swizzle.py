@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from .algebra import LayoutError
+from .banks import BANKS, NOBODY, WARP, WIDTHS, WORD, passes
 from .index_map import Layout, as_shape
 
-BANKS = 32
-BANK_BYTES = 4
 CHUNK_BITS = 128  # the unit of a swizzle: the widest access of one thread
 SWIZZLE_BYTES = (128, 64, 32)
 
@@ -162,29 +163,16 @@ def make_mma_swizzle_layout(shared_buf: Any, is_smooth: bool = False) -> Layout:
 
 # ---------------------------------------------------------------- costs
 def transactions(addresses: Sequence[int], width: int) -> int:
-    """Shared-memory transactions of one warp access: `addresses` in bytes, one a lane, each lane moves `width` bytes.
-
-    Up to 4 bytes a lane the warp is served at once; 8 bytes are served by half warps, 16 by quarters. Each part needs
-    as many transactions as the busiest bank has different words; lanes that share a word share its transaction.
-    """
-    if width not in (1, 2, 4, 8, 16):
+    """Shared-memory transactions of one warp access: `addresses` in bytes, one a lane, each lane moves `width` bytes. The rule
+    is that of `banks.py`."""
+    if width not in WIDTHS:
         raise LayoutError(f"access of {width} bytes a lane: expected 1, 2, 4, 8 or 16")
     for address in addresses:
         if address % width:
             raise LayoutError(f"address {address} is not aligned to an access of {width} bytes")
-    lanes = min(32, 32 * BANK_BYTES // width)
-    total = 0
-    for start in range(0, len(addresses), lanes):
-        words = {(a + b) // BANK_BYTES for a in addresses[start : start + lanes] for b in range(0, width, min(width, BANK_BYTES))}
-        total += _busiest(word % BANKS for word in words)
-    return total
-
-
-def _busiest(banks: Iterable[int]) -> int:
-    load = [0] * BANKS
-    for bank in banks:
-        load[bank] += 1
-    return max(load)
+    rows = np.full((-(-len(addresses) // WARP), WARP), NOBODY)
+    rows.reshape(-1)[: len(addresses)] = addresses
+    return int(passes(rows, width)[0].sum())
 
 
 def bank_conflicts(layout: Layout, bits: int, access: Callable[[int], Sequence[int]], vector: int = 1, lanes: int = 32) -> int:
@@ -201,4 +189,4 @@ def bank_conflicts(layout: Layout, bits: int, access: Callable[[int], Sequence[i
         if run != list(range(run[0], run[0] + vector)):
             raise LayoutError(f"lane {lane}: {vector} elements at {(*lead, j)} are not contiguous")
         addresses.append(run[0] * bits // 8)
-    return transactions(addresses, width) - max(1, -(-lanes * width // (BANKS * BANK_BYTES)))
+    return transactions(addresses, width) - max(1, -(-lanes * width // (BANKS * WORD)))

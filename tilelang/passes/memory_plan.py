@@ -1,14 +1,14 @@
 """The plan of a kernel's shared memory: who lies where, how long, beside whom; and how to pack buffers into few bytes.
 
-In: sizes, alignments and which buffers may not share bytes. Out: offsets, and `MemoryPlan`, a record that prints as a
-table and becomes JSON. Pure Python.
+In: sizes, alignments and which buffers may not share bytes. Out: offsets, and the records `Planned` and `MemoryPlan`,
+which the memory report of a kernel shows. Pure Python.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import Location
@@ -39,40 +39,14 @@ class Planned:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Shared memory of one launch. bytes: of the whole allocation; limit: what a block may have. kernel: position of the launch
-    in the function."""
+    """Shared memory of one launch. kernel: position of the launch in the function. bytes: of the whole allocation; static: bytes that
+    the printer declares beside it (`allreduce_memory.py`); limit: what a block may have, both together."""
 
     kernel: int
     bytes: int
+    static: int
     limit: int
     buffers: tuple[Planned, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """The plan in plain dicts, lists, strings and numbers."""
-        return {"kernel": self.kernel, "bytes": self.bytes, "limit": self.limit, "buffers": [_plain(asdict(b)) for b in self.buffers]}
-
-    def __str__(self) -> str:
-        """A table, one line a buffer, in order of their offsets."""
-        head = ("buffer", "scope", "bytes", "offset", "align", "lines", "shares bytes with")
-        rows = [
-            (b.name, b.scope, str(b.bytes), str(b.offset), str(b.alignment), _lines(b), ", ".join(b.sharers) or "-")
-            for b in sorted(self.buffers, key=lambda b: b.offset)
-        ]
-        widths = [max(len(row[k]) for row in (head, *rows)) for k in range(len(head))]
-        lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in (head, *rows)]
-        return "\n".join([*lines, f"shared memory: {self.bytes} of {self.limit} bytes"])
-
-
-def _lines(buffer: Planned) -> str:
-    if buffer.first is None or buffer.last is None:
-        return "-"
-    return f"{buffer.first.line}-{buffer.last.line}"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {k: _plain(v) for k, v in value.items()}
-    return [_plain(v) for v in value] if isinstance(value, list | tuple) else value
 
 
 # ---------------------------------------------------------------- packing

@@ -22,6 +22,7 @@ from ..ir.kernel import KernelRegion, map_kernels
 from ..ir.rewrite import rewrite
 from ..ir.tvm_api import AllocBuffer, PrimFunc, Stmt, Var, dtype_of, location_of, location_of_span, shape_of
 from ..target.limits import architecture, shared_bytes
+from .allreduce_memory import static_bytes
 from .barrier_planner import BarrierPlanner
 from .check_plan import check_plan
 from .life_ranges import Life, life_ranges, peak
@@ -64,12 +65,13 @@ class _Planner:
     def __init__(self, kernel: KernelRegion, roots: Mapping[Var, Var], ctx: PassContext, index: int) -> None:
         self.kernel, self.roots, self.ctx, self.index = kernel, roots, ctx, index
         self.limit = shared_bytes(ctx.target)
+        self.static = static_bytes(kernel)
         found = allocations(kernel.body)
         self.requests = [_request(s) for v, s in found.items() if v.scope() in SHARED_SCOPES or v.scope() in _BARRIERS]
 
     def run(self) -> KernelRegion:
         if not self.requests:
-            self.ctx.memory.append(MemoryPlan(self.index, 0, self.limit, ()))
+            self.ctx.memory.append(MemoryPlan(self.index, 0, self.static, self.limit, ()))
             return self.kernel
         planner = BarrierPlanner(self.kernel, self.roots, own=False, reads=True)
         lives = life_ranges(planner.tree)
@@ -160,7 +162,7 @@ class _Planner:
                 request.alignment, request.reason, request.at, places[0] if places else None, places[-1] if places else None,
                 tuple(str(v.name) for v in sorted(sharing.get(buffer, ()), key=lambda v: str(v.name))), request.layout,
             ))  # fmt: skip
-        return MemoryPlan(self.index, extent(offsets, [r.bytes for r in self.requests]), self.limit, tuple(rows))
+        return MemoryPlan(self.index, extent(offsets, [r.bytes for r in self.requests]), self.static, self.limit, tuple(rows))
 
     def _annotated(self, kernel: KernelRegion, offsets: Sequence[int]) -> KernelRegion:
         table = {r.buffer: (o, r) for r, o in zip(self.requests, offsets, strict=True)}

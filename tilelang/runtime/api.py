@@ -50,8 +50,8 @@ def compile(
     if knobs.verbose or knobs.print_on_compilation or verbose:
         print(f"tilelang: {signature} for {machine}: {time.perf_counter() - start:.3f} s", file=sys.stderr)
     if not key:
-        return JITKernel.from_artifact(func, signature, machine, artifact)
-    return _kernels.setdefault((key, signature), JITKernel.from_artifact(func, signature, machine, artifact))
+        return JITKernel.from_artifact(func, signature, machine, config, artifact)
+    return _kernels.setdefault((key, signature), JITKernel.from_artifact(func, signature, machine, config, artifact))
 
 
 def cached(func: PrimFunc | None = None, out_idx: Any = None, *args: Any, **options: Any) -> JITKernel:

@@ -6,6 +6,7 @@ outputs named by `out_idx`, runs, returns them; tells its source; can be timed a
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +16,8 @@ from typing import Any
 from ..backend.base import Artifact
 from ..backend.target import resolve_target
 from ..compiler.compile import compile_program
+from ..compiler.memory import MemoryReport
+from ..compiler.memory_report import memory_report
 from ..errors import TileAssertionError, TileError, TileNotSupportedError, TileRuntimeError, TileTypeError, TileValueError
 from ..ir.tvm_api import PrimFunc
 from ..target.target import Target
@@ -29,8 +32,8 @@ class JITKernel:
     """A compiled program. `kernel(*arguments)` runs it and returns the outputs of `out_idx` (one value, or a list of
     several), or None. The constructor compiles without any cache; `tilelang.compile` is the usual way.
 
-    Attributes: params, out_idx, prim_func, target, artifact, kernel_source, host_source; after tuning also latency (ms),
-    config, ref_latency.
+    Attributes: params, out_idx, prim_func, target, pass_configs, artifact, kernel_source, host_source, memory; after tuning
+    also latency (ms), config, ref_latency.
     """
 
     def __init__(
@@ -42,22 +45,28 @@ class JITKernel:
                 f"a kernel is compiled from a program, got {type(func).__name__}", remedy="decorate the function with @T.prim_func"
             )
         machine = resolve_target(target)
-        self._setup(func, signature_of(func, out_idx), machine, compile_program(func, machine, normalise_config(pass_configs)))
+        options = normalise_config(pass_configs)
+        self._setup(func, signature_of(func, out_idx), machine, options, compile_program(func, machine, options))
 
     @classmethod
-    def from_artifact(cls, func: PrimFunc, signature: Signature, target: Target, artifact: Artifact) -> JITKernel:
+    def from_artifact(
+        cls, func: PrimFunc, signature: Signature, target: Target, options: Mapping[str, Any], artifact: Artifact
+    ) -> JITKernel:  # fmt: skip
         kernel = cls.__new__(cls)
-        kernel._setup(func, signature, target, artifact)
+        kernel._setup(func, signature, target, options, artifact)
         return kernel
 
     @classmethod
     def from_tilelang_function(cls, func: PrimFunc, **options: Any) -> JITKernel:
         return cls(func, **options)
 
-    def _setup(self, func: PrimFunc, signature: Signature, target: Target, artifact: Artifact) -> None:
+    def _setup(
+        self, func: PrimFunc, signature: Signature, target: Target, options: Mapping[str, Any], artifact: Artifact
+    ) -> None:  # fmt: skip
         self.prim_func = func
         self.signature = signature
         self.target = target
+        self.pass_configs = options
         self.artifact = artifact
         self.out_idx = list(signature.out_idx)
         self.latency: float | None = None
@@ -157,6 +166,15 @@ class JITKernel:
         self.get_profiler().run_once(func)
 
     # ---------------------------------------------------------------- facts
+    @functools.cached_property
+    def memory(self) -> MemoryReport:
+        """Every allocation of every launch: place, size, life, sharers, registers, bank conflicts, sums against the limits.
+
+        Computed when it is first asked for, by running the stages again on `prim_func`: a kernel whose code came from a cache has it
+        too, with the lines of this very program. On CUDA it holds what the assembler reports, where a compiler is at hand.
+        """
+        return memory_report(self.prim_func, self.target, self.pass_configs, self.artifact.resources)
+
     @property
     def params(self) -> list[KernelParam]:
         return [KernelParam.of(p) for p in self.signature.params]

@@ -10,10 +10,9 @@ from typing import Any
 
 from ...errors import InternalError
 from ...ir.tvm_api import Call, Expr, Var, dtype_of
+from ...passes.allreduce_memory import WARP, in_warp
 from .cpp_types import c_type
 from .printer import Printer
-
-WARP = 32
 
 
 def print_allreduce(p: Printer, call: Call, reducer: Any) -> None:
@@ -33,7 +32,7 @@ def print_allreduce(p: Printer, call: Call, reducer: Any) -> None:
     extents = dict(p.kernel.threads)
     if not all(axis in extents for axis in axes):
         raise InternalError(f"a reduction over something that is no thread axis: {call}")
-    if _in_warp(p, axes):
+    if in_warp(p.kernel, axes):
         _by_shuffles(p, names, values, reducer, extents[axes[0]])
     else:
         _through_shared(p, names, values, reducer, axes)
@@ -41,12 +40,6 @@ def print_allreduce(p: Printer, call: Call, reducer: Any) -> None:
         p.line(f"{p.e.element(result.source, result.indices)} = {name};")
     p.depth -= 1
     p.line("}")
-
-
-def _in_warp(p: Printer, axes: list[Var]) -> bool:
-    """Is each group a run of consecutive lanes of one warp?"""
-    (x, extent), *_ = p.kernel.threads
-    return len(axes) == 1 and axes[0].same_as(x) and extent in (1, 2, 4, 8, 16, WARP) and p.kernel.num_threads % WARP == 0
 
 
 def _by_shuffles(p: Printer, names: list[str], values: list[Expr], reducer: Any, extent: int) -> None:

@@ -16,7 +16,8 @@ from ...ir.access import view_roots
 from ...ir.context import PassContext
 from ...ir.kernel import KernelRegion, map_kernels
 from ...ir.tvm_api import PrimFunc, Stmt, Var
-from ..base import Artifact
+from ...target.limits import architecture
+from ..base import Artifact, KernelResources
 from . import hooks, toolchain
 from .host import HostText
 from .launch import Launcher
@@ -84,7 +85,19 @@ def build(func: PrimFunc, ctx: PassContext) -> Artifact:
 def _artifact(launcher: Launcher, ctx: PassContext, seconds: dict[str, float]) -> Artifact:
     program = launcher.program
     save = functools.partial(_save, launcher)
-    return Artifact(launcher, program.text, program.host, tuple(ctx.notes), seconds, save)
+    resources = functools.partial(_resources, launcher, ctx)
+    return Artifact(launcher, program.text, program.host, tuple(ctx.notes), seconds, save, resources)
+
+
+def _resources(launcher: Launcher, ctx: PassContext) -> tuple[KernelResources, ...]:
+    """What the assembler reports of each kernel, for the architecture that the target names, else the default one."""
+    if not toolchain.available():
+        return ()
+    cubin = launcher.cubin(launcher.arch or architecture(ctx.target))
+    reports = [(facts, cubin.reports.get(facts.name, toolchain.KernelReport())) for facts in launcher.program.kernels]
+    return tuple(
+        KernelResources(f.name, cubin.arch, r.registers, r.shared, f.shared, r.local, r.spill_stores, r.spill_loads) for f, r in reports
+    )
 
 
 def _save(launcher: Launcher, folder: Any) -> None:

@@ -25,12 +25,14 @@ HEADERS = Path(__file__).parent / "header"
 
 @dataclass(frozen=True)
 class KernelReport:
-    """What the assembler says of one kernel: registers of a thread, bytes spilled (stores and loads), static shared bytes."""
+    """What the assembler says of one kernel: registers of a thread, bytes spilled (stores and loads), static shared bytes of a block,
+    bytes of a thread's local memory (its stack frame)."""
 
     registers: int = 0
     spill_stores: int = 0
     spill_loads: int = 0
     shared: int = 0
+    local: int = 0
 
 
 @dataclass(frozen=True)
@@ -206,6 +208,6 @@ def reports_of(log: str) -> dict[str, KernelReport]:
 
         reports[name] = KernelReport(
             number(r"Used (\d+) registers"), number(r"(\d+) bytes spill stores"), number(r"(\d+) bytes spill loads"),
-            number(r"(\d+) bytes smem"),
+            number(r"(\d+) bytes smem"), number(r"(\d+) bytes stack frame"),
         )  # fmt: skip
     return reports

@@ -1,12 +1,14 @@
-"""The allocation table against programs built by hand: exact bits, scopes, owners, sums."""
+"""The memory report as written: programs built by hand, with exact bits, scopes, owners, sums; tables; JSON."""
 
 import pytest
 
+from tilelang.compiler.compile import context
+from tilelang.compiler.memory_report import report_of
+from tilelang.compiler.tables import size_text, table
 from tilelang.errors import Location
-from tilelang.explain.memory import HOPPER_SHARED_BYTES, allocation_table
-from tilelang.explain.text import size_text, table
 from tilelang.ir.kernel import KernelRegion
 from tilelang.ir.tvm_api import AllocBuffer, PrimFunc, Var, decl_buffer, make_span, seq, tirx
+from tilelang.target.target import parse_target
 
 
 def kernel(buffers, threads=(128, 1, 1), blocks=(4,), facts=None):
@@ -16,8 +18,10 @@ def kernel(buffers, threads=(128, 1, 1), blocks=(4,), facts=None):
     return KernelRegion(tuple(zip(names, blocks, strict=True)), tuple(zip(ids, threads, strict=True)), seq(allocs)).to_stmt()
 
 
-def program(*stmts):
-    return PrimFunc([], seq(stmts)).with_attr("global_symbol", "main")
+def written(*stmts):
+    """The report of a program for the CPU: memory as written."""
+    func = PrimFunc([], seq(stmts)).with_attr("global_symbol", "main")
+    return report_of(func, func, context(parse_target("cpu")))
 
 
 def test_sizes_scopes_and_lines():
@@ -30,8 +34,9 @@ def test_sizes_scopes_and_lines():
         decl_buffer((1,), "int32", "x", "local.var"),
         decl_buffer((2,), "bool", "flags", "shared"),
     ]
-    (one,), outside = allocation_table(program(kernel(buffers)))
-    assert outside == ()
+    report = written(kernel(buffers))
+    (one,) = report.kernels
+    assert report.workspaces == ()
     assert (one.index, one.blocks, one.threads) == (0, (4,), 128)
     assert [(a.name, a.bits, a.bytes, a.owner) for a in one.allocations] == [
         ("A_s", 65536, 8192, "block"),
@@ -45,22 +50,16 @@ def test_sizes_scopes_and_lines():
     assert [a.line for a in one.allocations] == list(range(10, 17))
     assert one.allocations[0].at == Location("k.py", 10, 9, 10, 9)
     assert one.totals() == {"shared.dyn": 9248, "shared": 4, "local.fragment": 65536, "local": 128, "local.var": 4}
-    assert one.shared_bytes == 9252
-    assert one.fragment_bytes_per_thread == 512
-
-
-@pytest.mark.parametrize(("extra", "fits"), [(0, True), (1, False)])
-def test_hopper_budget_is_exact(extra, fits):
-    (one,), _ = allocation_table(program(kernel([decl_buffer((HOPPER_SHARED_BYTES + extra,), "uint8", "S", "shared.dyn")])))
-    assert one.shared_bytes == 232448 + extra
-    assert one.fits_hopper is fits
+    assert one.limits is None
+    assert {a.origin for a in one.allocations} == {"program"}
 
 
 def test_several_kernels_and_workspaces():
     work = AllocBuffer(decl_buffer((10,), "float64", "W", "global"), None, None)
     first = kernel([decl_buffer((4,), "int8", "a", "shared")])
     second = kernel([decl_buffer((6,), "int8", "b", "shared")], threads=(32, 2, 1), blocks=(2, 3))
-    kernels, outside = allocation_table(program(work, first, second))
+    report = written(work, first, second)
+    kernels, outside = report.kernels, report.workspaces
     assert [[a.name for a in k.allocations] for k in kernels] == [["a"], ["b"]]
     assert [(k.index, k.threads, k.blocks) for k in kernels] == [(0, 128, (4,)), (1, 64, (2, 3))]
     assert [(a.name, a.bytes, a.owner, a.at) for a in outside] == [("W", 80, "launch", None)]
@@ -68,7 +67,7 @@ def test_several_kernels_and_workspaces():
 
 def test_symbolic_extents_have_no_size():
     n = Var("n", "int32")
-    (one,), _ = allocation_table(program(kernel([decl_buffer((n, 4), "float32", "S", "shared.dyn")], blocks=(n + 1,))))
+    (one,) = written(kernel([decl_buffer((n, 4), "float32", "S", "shared.dyn")], blocks=(n + 1,))).kernels
     (a,) = one.allocations
     assert (a.shape, a.bits, a.bytes) == (("n", 4), None, None)
     assert one.blocks == ("n + 1",)
@@ -78,7 +77,7 @@ def test_symbolic_extents_have_no_size():
 def test_layout_of_an_annotated_buffer():
     i, j = Var("i", "int32"), Var("j", "int32")
     fact = {"layout": tirx.IndexMap([i, j], [j, i], None)}
-    (one,), _ = allocation_table(program(kernel([decl_buffer((4, 4), "int8", "S", "shared")], facts=fact)))
+    (one,) = written(kernel([decl_buffer((4, 4), "int8", "S", "shared")], facts=fact)).kernels
     assert one.allocations[0].layout == "(i, j) -> (j, i)"
 
 
