@@ -30,9 +30,19 @@ def backend_for(target: Target) -> Backend:
     return BACKENDS[target.kind]
 
 
-def context(target: Target, config: Mapping[str, Any] | None = None) -> PassContext:
-    """A fresh pass context for one compilation."""
-    return PassContext(target=target, config=dict(config or {}), lowerings=backend_for(target).lowerings)
+def context(target: Target, config: Mapping[str, Any] | None = None, func: PrimFunc | None = None) -> PassContext:
+    """A fresh pass context for one compilation. func: the program at level TILE, where it may have to be lowered again."""
+    given = dict(config or {})
+
+    def again(changes: Mapping[str, Any]) -> tuple[PrimFunc, PassContext]:
+        assert func is not None
+        ctx, program = context(target, {**given, **changes}, func), func
+        for _, after in compile_stages(func, ctx, {}):
+            program = after
+        return program, ctx
+
+    lowerings = backend_for(target).lowerings
+    return PassContext(target=target, config=given, lowerings=lowerings, again=None if func is None else again)
 
 
 def compile_stages(func: PrimFunc, ctx: PassContext, seconds: dict[str, float]) -> Iterator[tuple[str, PrimFunc]]:
@@ -56,7 +66,7 @@ def compile_stages(func: PrimFunc, ctx: PassContext, seconds: dict[str, float]) 
 def compile_program(func: PrimFunc, target: Target, config: Mapping[str, Any] | None = None) -> Artifact:
     """Compile `func` for `target`. `artifact.seconds` has the time of each stage and of the whole ("total")."""
     start = time.perf_counter()
-    ctx = context(target, config)
+    ctx = context(target, config, func)
     seconds: dict[str, float] = {}
     for _, program in compile_stages(func, ctx, seconds):
         func = program
@@ -82,6 +92,6 @@ def lower_to(func: PrimFunc, target: Target, config: Mapping[str, Any] | None, s
     raise InternalError(f"stage {stage} did not run")
 
 
-def load_artifact(folder: Any, target: Target, config: Mapping[str, Any] | None = None) -> Artifact:
-    """The artifact that `Artifact.save` wrote into `folder`."""
-    return backend_for(target).load(folder, context(target, config))
+def load_artifact(folder: Any, target: Target, config: Mapping[str, Any] | None = None, func: PrimFunc | None = None) -> Artifact:
+    """The artifact that `Artifact.save` wrote into `folder`. func: the program it was compiled from, which may be needed again."""
+    return backend_for(target).load(folder, context(target, config, func))

@@ -16,7 +16,7 @@ from typing import Any
 from ..errors import Location, TileValueError
 from ..ir.access import allocations, view_roots
 from ..ir.context import PassContext
-from ..ir.dialect import ANNOTATION_ALLOC, BARRIER, CLUSTER_BARRIER, SHARED_SCOPES
+from ..ir.dialect import ANNOTATION_ALLOC, BARRIER, CLUSTER_BARRIER, FACT_VERSIONS, SHARED_SCOPES
 from ..ir.dtypes import dtype
 from ..ir.kernel import KernelRegion, map_kernels
 from ..ir.rewrite import rewrite
@@ -27,6 +27,8 @@ from .barrier_planner import BarrierPlanner
 from .check_plan import check_plan
 from .life_ranges import Life, life_ranges, peak
 from .memory_plan import MemoryPlan, Planned, extent, pack
+from .shared_budget import Budget, Need, check_budget
+from .tma_boxes import SHARED_BYTES, boxed_tiles
 
 _BARRIERS = (BARRIER, CLUSTER_BARRIER)
 _KEY_REUSE_OFF = "tl.disable_shared_memory_reuse"
@@ -57,6 +59,16 @@ class _Request:
     at: Location | None
     shape: tuple[int, ...]
     layout: str
+    versions: int
+
+    def need(self, life: Life | None) -> Need:
+        """The same as the budget counts it."""
+        element = dtype(dtype_of(self.buffer))
+        shape = (self.shape[0] // self.versions, *self.shape[1:]) if self.shape else ()
+        first, last = (life.first, life.last) if life is not None else (0, -1)
+        size = max(element.bits, 8) * element.lanes // 8
+        fixed = self.buffer.scope() in _BARRIERS
+        return Need(str(self.buffer.name), shape, size, self.versions, self.bytes, self.alignment, first, last, self.at, fixed)
 
 
 class _Planner:
@@ -67,7 +79,8 @@ class _Planner:
         self.limit = shared_bytes(ctx.target)
         self.static = static_bytes(kernel)
         found = allocations(kernel.body)
-        self.requests = [_request(s) for v, s in found.items() if v.scope() in SHARED_SCOPES or v.scope() in _BARRIERS]
+        boxed = boxed_tiles(kernel)
+        self.requests = [_request(s, v in boxed) for v, s in found.items() if v.scope() in SHARED_SCOPES or v.scope() in _BARRIERS]
 
     def run(self) -> KernelRegion:
         if not self.requests:
@@ -88,7 +101,7 @@ class _Planner:
                 i, j = self._position(first.root), self._position(second.root)
                 apart[i].add(j)
                 apart[j].add(i)
-        self._check_budget(offsets, lives)
+        self._check_budget(offsets, lives, apart)
         self.ctx.memory.append(self._plan(offsets, lives, sharing))
         kernel = self._annotated(planner.result() if sharing else self.kernel, offsets)
         check_plan(kernel, self.roots)
@@ -132,24 +145,13 @@ class _Planner:
         return found
 
     # ---------------------------------------------------------------- results
-    def _check_budget(self, offsets: Sequence[int], lives: Mapping[Var, Life]) -> None:
-        total = extent(offsets, [r.bytes for r in self.requests])
-        if total <= self.limit:
-            return
-        needed, alive = peak(*self._lived(lives))
-        chosen = [r for r in self.requests if r.buffer in alive] if needed > self.limit else self.requests
-        parts = " + ".join(f"{r.buffer.name} {r.bytes}" for r in chosen)
-        largest = max(chosen, key=lambda r: r.bytes)
-        rest = sum(r.bytes for r in chosen) - largest.bytes
-        fit = f"{largest.buffer.name} may have at most {max(self.limit - rest, 0)} bytes beside the others"
-        if largest.bytes and rest > self.limit:
-            fit = f"the buffers alive together must shrink by {sum(r.bytes for r in chosen) - self.limit} bytes"
-        raise TileValueError(
-            f"shared memory: {total} bytes are needed ({parts}), and a block of {architecture(self.ctx.target)} may use {self.limit}",
-            at=largest.at or location_of(self.kernel),
-            notes=[(r.at, f"{r.buffer.name}: {r.bytes} bytes") for r in chosen if r.at is not None],
-            remedy=f"use smaller tiles, fewer pipeline stages or a narrower type; {fit}",
-        )
+    def _check_budget(self, offsets: Sequence[int], lives: Mapping[Var, Life], apart: Sequence[set[int]]) -> None:
+        total = extent(offsets, [r.bytes for r in self.requests]) + self.static
+        if total > self.limit:
+            lived, _ = self._lived(lives)
+            needs = [r.need(lived.get(r.buffer)) for r in self.requests]
+            budget = Budget(self.limit, self.static, architecture(self.ctx.target), apart, location_of(self.kernel))
+            check_budget(needs, total, budget)
 
     def _plan(self, offsets: Sequence[int], lives: Mapping[Var, Life], sharing: Mapping[Var, set[Var]]) -> MemoryPlan:
         rows = []
@@ -179,8 +181,8 @@ class _Planner:
         return kernel.with_body(rewrite(kernel.body, {AllocBuffer: note}))
 
 
-def _request(stmt: AllocBuffer) -> _Request:
-    """Bits rounded up to bytes; an element of less than a byte is stored in one by both GPU backends."""
+def _request(stmt: AllocBuffer, boxed: bool) -> _Request:
+    """Bits rounded up to bytes; an element of less than a byte is stored in one by both GPU backends. boxed: do bulk copies move it?"""
     buffer, at = stmt.buffer, location_of(stmt)
     shape = shape_of(buffer)
     if not all(isinstance(e, int) for e in shape):
@@ -196,5 +198,8 @@ def _request(stmt: AllocBuffer) -> _Request:
         alignment, reason = int(facts["alignment"]), str(facts.get("alignment_reason", "asked for"))
     elif buffer.scope() in _BARRIERS:
         alignment, reason = _BARRIER_BYTES, "an mbarrier is 8 bytes"
+    if boxed and alignment < SHARED_BYTES:
+        alignment, reason = SHARED_BYTES, f"bulk copies: {SHARED_BYTES} bytes"
     logical = tuple(int(e) for e in facts.get("logical_shape", shape))
-    return _Request(buffer, (bits + 7) // 8, alignment, reason, at, logical, str(facts.get("shared_layout", "row-major")))
+    layout, versions = str(facts.get("shared_layout", "row-major")), int(facts.get(FACT_VERSIONS, 1))
+    return _Request(buffer, (bits + 7) // 8, alignment, reason, at, logical, layout, versions)

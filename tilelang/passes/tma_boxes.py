@@ -22,7 +22,7 @@ from ..ir.dialect import ANNOTATION_ALLOC, FACT_VERSIONS, GLOBAL, SHARED_SCOPES,
 from ..ir.dtypes import dtype
 from ..ir.kernel import KernelRegion
 from ..ir.rewrite import walk
-from ..ir.tvm_api import Analyzer, Call, Expr, IntImm, TensorRegion, Var, const, dtype_of, is_buffer, shape_of
+from ..ir.tvm_api import Analyzer, Call, Expr, IntImm, Stmt, TensorRegion, Var, const, dtype_of, is_buffer, shape_of
 from ..layout.shared import PERIOD_ROWS, SharedLayout, from_layout, widest
 from ..target.limits import architecture
 from ..tileop.loops import extents_of, mins_of, wide_dims
@@ -87,13 +87,22 @@ def tma_reason(call: Call, kernel: KernelRegion, ctx: PassContext) -> str | None
 
 def boxed_tiles(kernel: KernelRegion) -> set[Var]:
     """Shared buffers that bulk copies move, after they were lowered."""
+    return _operands(kernel.body, 0)
+
+
+def boxed_tensors(body: Stmt) -> set[Var]:
+    """Tensors that bulk copies move, after they were lowered."""
+    return _operands(body, 1)
+
+
+def _operands(body: Stmt, which: int) -> set[Var]:
     found: set[Var] = set()
 
     def visit(call: Call) -> None:
         if op_name(call) in ("tl.tma_load", "tl.tma_store"):
-            found.add(call.args[0].source)
+            found.add(call.args[which].source)
 
-    walk(kernel.body, {Call: visit})
+    walk(body, {Call: visit})
     return found
 
 

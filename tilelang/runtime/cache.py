@@ -79,7 +79,7 @@ def cached_artifact(func: PrimFunc, target: Target, config: Mapping[str, Any]) -
     with _guard:
         lock = _locks.setdefault(key, threading.Lock())
     with lock:
-        artifact = _memory.get(key) or _load(key, target, config)
+        artifact = _memory.get(key) or _load(key, func, target, config)
         if artifact is not None:
             check(func, target, config)
         else:
@@ -112,12 +112,12 @@ def _checksums(folder: Path) -> dict[str, str]:
     return {str(p.relative_to(folder)): hashlib.blake2b(p.read_bytes(), digest_size=16).hexdigest() for p in files}
 
 
-def _load(key: str, target: Target, config: Mapping[str, Any]) -> Artifact | None:
+def _load(key: str, func: PrimFunc, target: Target, config: Mapping[str, Any]) -> Artifact | None:
     entry = _folder(key)
     try:
         manifest = json.loads((entry / MANIFEST).read_text())
         if manifest["files"] == _checksums(entry / PARTS) and manifest["files"]:
-            return load_artifact(entry / PARTS, target, config)
+            return load_artifact(entry / PARTS, target, config, func)
     except FileNotFoundError:
         if not entry.exists():
             return None

@@ -7,9 +7,10 @@ source is the generated Python.
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ from ...ir.tvm_api import (
     static_shape,
 )  # fmt: skip
 from ...knobs import knobs
+from ...passes.tma_boxes import KEY_OFF, STRIDE_BYTES, boxed_tensors
 from ..base import Artifact
 from . import scope as sc
 from .bulk_copies import Box
@@ -68,20 +70,38 @@ def build(func: PrimFunc, ctx: PassContext) -> Artifact:
     run = namespace[program.entry]
     seed = ctx.config.get(SEED)
     entry = Entry(run, list(func.params), list(program.symbols), None if seed is None else int(seed), ctx.flag(COUNTERS))
-
+    entry.boxed, entry.again = boxed_tensors(func.body), ctx.again
     return Artifact(entry=entry, source=source, notes=tuple(ctx.notes), seconds={"emulator": time.perf_counter() - start})
 
 
 class Entry:
-    """The callable of an artifact. counters: totals of all calls so far, or None if they were not asked for."""
+    """The callable of an artifact. counters: totals of all calls so far, or None if they were not asked for. boxed: tensors that bulk
+    copies move; where an argument is none that they can move, the program is lowered `again`, without them."""
 
     def __init__(self, run: Callable[..., None], params: list[Var], symbols: list[Var], seed: int | None, count: bool) -> None:
         self.run, self.params, self.symbols, self.seed = run, params, symbols, seed
         self.counters = Counters() if count else None
+        self.boxed: Collection[Var] = ()
+        self.again: Callable[[Mapping[str, Any]], tuple[PrimFunc, PassContext]] | None = None
+
+    @functools.cached_property
+    def plain(self) -> Callable[..., None]:
+        """The program without bulk copies."""
+        assert self.again is not None
+        return build(*self.again({KEY_OFF: True})).entry
 
     def __call__(self, *args: Any) -> None:
+        if self.boxed and any(p in self.boxed and not _can_be_boxed(as_numpy(a)) for p, a in zip(self.params, args, strict=True)):
+            self.plain(*args)
+            return
         seed = knobs.simt_seed if self.seed is None else self.seed
         self.run(Machine(seed, self.counters), *_arguments(self.params, args, self.symbols))
+
+
+def _can_be_boxed(array: np.ndarray) -> bool:
+    """Can bulk copies move parts of this tensor?"""
+    steps = array.ctypes.data, *array.strides[:-1]
+    return array.size > 0 and not any(step % STRIDE_BYTES for step in steps)
 
 
 def load(folder: Any, ctx: PassContext) -> Artifact:
