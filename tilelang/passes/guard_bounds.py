@@ -185,6 +185,8 @@ class _Guard:
         if op_name(value) == "tl.cp_async" and conditions:  # a chunk that is outside of its source is filled with zeros
             inside = _all([*call.args[2:], *conditions])
             return Evaluate(make_call("tl.cp_async", [*call.args[:2], inside], span=call.span), node.span), []
+        if op_name(value) in ("tl.tma_load", "tl.tma_store"):  # they do by themselves what guards are for
+            return Evaluate(call, node.span), []
         return Evaluate(call, node.span), conditions
 
     def bind(self, node: Bind) -> tuple[Stmt, Conditions]:
