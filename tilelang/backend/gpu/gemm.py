@@ -92,7 +92,7 @@ def _read(call: Call, ctx: LowerContext) -> _Product | str:
     return _Product(a, b, c, clear, size, transposed, grid)
 
 
-def _is_whole(block: TensorRegion) -> bool:
+def is_whole(block: TensorRegion) -> bool:
     """Does the region name its whole buffer, whose leading dimensions are 1?"""
     mins = [int(m) if isinstance(m, IntImm) else m for m in mins_of(block)]
     shape = shape_of(block.source)
@@ -102,14 +102,14 @@ def _is_whole(block: TensorRegion) -> bool:
 def _accumulates_in_place(p: _Product) -> bool:
     """Can the instructions work on the registers of C itself, given the right layout?"""
     fits = p.padded == p.size[:2] and dtype_of(p.c) == accumulation_dtype(dtype_of(p.c))
-    return p.c.source.scope() == FRAGMENT and fits and _is_whole(p.c)
+    return p.c.source.scope() == FRAGMENT and fits and is_whole(p.c)
 
 
 def _reads_registers(p: _Product) -> bool:
     """Can the instructions take A from the registers of a fragment, given the right layout?"""
     m, _, k = p.instruction.shape
     fits = p.size[0] % m == 0 and p.size[2] % k == 0 and not p.transposed[0]
-    return p.a.source.scope() == FRAGMENT and fits and _is_whole(p.a) and not p.a.source.same_as(p.c.source)
+    return p.a.source.scope() == FRAGMENT and fits and is_whole(p.a) and not p.a.source.same_as(p.c.source)
 
 
 def _has_formula(layout: Fragment, threads: int) -> bool:
