@@ -107,25 +107,28 @@ class SharedLayout:
 
     # ---- places
     def split(self, *index: Any) -> tuple[Any, Any, Any, Any]:
-        """(base, chunk, phase, within): the element lies at base + (chunk ^ phase) * self.chunk + within."""
+        """(line, chunk, phase, within): with a swizzle the element lies at (line + (chunk ^ phase)) * self.chunk + within, where
+        line is a multiple of the chunks in a row of a panel; without, at line + within."""
         if len(index) != len(self.shape):
             raise LayoutError(f"{len(index)} indices for a shared layout of shape {self.shape}")
+        if not index:
+            return 0, 0, 0, 0
         start: Any = 0
         if self.versions > 1 and (self.given is not None or self.tile[-1] != self.columns):
-            start = index[0] // self.tile[0] * self.tile_elements
+            start = index[0] // self.tile[0]
             index = (index[0] % self.tile[0], *index[1:])
         if self.given is not None:
-            return start + self.given.linear(*index), 0, 0, 0
+            return start * self.tile_elements + self.given.linear(*index), 0, 0, 0
         if not self.swizzle:
-            return (start + self._row(index) * (self.columns + self.padding), 0, 0, index[-1]) if index else (0, 0, 0, 0)
+            return self._row(index) * (self.columns + self.padding), 0, 0, index[-1]
         row, column = index[-2], index[-1]
         chunks = self.swizzle // VECTOR_BYTES
-        if self.columns == self.tile[-1]:
-            base = self._row(index) * self.columns
-        else:
-            lead = ravel(index[:-2], self.tile[:-2]) * (self.tile[-2] * self.tile[-1]) if len(index) > 2 else 0
-            base = start + lead + column // self.columns * self.panel + row * self.columns
-        return base, column // self.chunk % chunks, row // (PERIOD_ROWS // chunks) % chunks, column % self.chunk
+        line = self._row(index) * chunks
+        if self.columns != self.tile[-1]:
+            lead = ravel(index[:-2], self.tile[:-2]) * (self.tile[-2] * self.tile[-1] // self.chunk) if len(index) > 2 else 0
+            panel = column // self.columns * (self.panel // self.chunk)
+            line = start * (self.tile_elements // self.chunk) + lead + panel + row * chunks
+        return line, column // self.chunk % chunks, row // (PERIOD_ROWS // chunks) % chunks, column % self.chunk
 
     def _row(self, index: Sequence[Any]) -> Any:
         """Number of the row among all rows."""
@@ -133,8 +136,8 @@ class SharedLayout:
 
     def offset(self, *index: Any) -> Any:
         """Elements from the start of the buffer to the element at `index`: integers, arrays or expressions."""
-        base, chunk, phase, within = self.split(*index)
-        return base + (chunk ^ phase) * self.chunk + within if self.swizzle else base + within
+        line, chunk, phase, within = self.split(*index)
+        return (line + (chunk ^ phase)) * self.chunk + within if self.swizzle else line + within
 
     def offsets(self) -> np.ndarray:
         """The offset of every element: int64 array of the buffer's shape."""

@@ -4,10 +4,11 @@ In: a THREADS program with its barriers, `ctx.shared_layouts`. Out: the same; ev
 one dimension and of all its bytes, with the facts `shared_layout`, `logical_shape`, `alignment` and `alignment_reason` on its
 allocation. Elements, runs of elements along a row, and whole panels keep being what they are.
 
-The address of a swizzled element is base + (chunk ^ phase) * 16 bytes. Both numbers are simplified with what is known of loops and
-threads: the phase of a row that matrix instructions read is a function of the lane alone. A chunk that is a sum of parts
-without common bits becomes an exclusive or of the parts, the ones of the loops last: what is the same in all iterations is
-computed once, and one instruction remains for each address.
+The address of a swizzled element is line + (chunk ^ phase), in chunks of 16 bytes, where lines are multiples of all chunks of a row.
+Both numbers are simplified with what is known of loops and threads: the phase of a row that matrix instructions read is a
+function of the lane alone. A chunk that is a sum of parts without common bits is the exclusive or of the parts. What loops
+that are unrolled add to the line or flip in the chunk stands outermost: one address is computed for all iterations, each flips
+some of its bits (one instruction) and adds a constant (none).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ..ir.access import allocations
 from ..ir.context import PassContext
 from ..ir.dialect import ANNOTATION_ALLOC, op_name
 from ..ir.kernel import KernelRegion, map_kernels
-from ..ir.rewrite import Descend, rewrite, uses
+from ..ir.rewrite import Descend, rewrite, uses, walk
 from ..ir.tvm_api import (
     AllocBuffer,
     Bind,
@@ -69,7 +70,7 @@ class _Applier:
         self.kernel, self.layouts = kernel, layouts
         self.flat = {b: _flat(b, layout) for b, layout in layouts.items()}
         self.facts = Facts()
-        self.loops: list[Var] = []  # around the current statement
+        self.unrolled: set[Var] = set()  # variables of unrolled loops
         self.lane: tuple[Var, int] | None = None  # of the loop whose iterations are a vector
         for var, extent in (*kernel.blocks, *kernel.threads):
             self.facts.bind_range(var, 0, extent)
@@ -95,9 +96,9 @@ class _Applier:
         outside = self.lane
         if node.kind == ForKind.VECTORIZED and isinstance(node.extent, IntImm):
             self.lane = node.loop_var, int(node.extent)
-        self.loops.append(node.loop_var)
+        elif node.kind == ForKind.UNROLLED:
+            self.unrolled.add(node.loop_var)
         result = descend.children(node)
-        self.loops.pop()
         self.lane = outside
         return result
 
@@ -185,15 +186,22 @@ class _Applier:
     def offset(self, layout: SharedLayout, indices: Sequence[Expr]) -> Expr:
         """Elements from the start of the buffer."""
         base, chunk, phase, within = layout.split(*indices)
-        total = _sum([_expr(base), self.simple(within)])
         if not layout.swizzle:
+            total = _sum([_expr(base), self.simple(within)])
             return self.facts.simplify(total) if layout.given is not None or layout.versions > 1 else total
-        moved = self.exclusive_or([*self.parts(self.simple(chunk)), *self.parts(self.simple(phase))])
-        return _sum([self.simple_base(layout, base), moved * const(layout.chunk, "int32"), self.simple(within)])
+        # Panels and versions are quotients of indices: simplified, they are constants or loop variables.
+        base = _expr(base) if layout.columns == layout.tile[-1] else self.simple(base)
+        steps, lines = self.divided(_products(base))
+        flips, bits = self.divided([*self.parts(self.simple(chunk)), *self.parts(self.simple(phase))])
+        place = _exclusive_or([_sum([*lines, _exclusive_or(bits)]), *flips])
+        return _sum(
+            [place * const(layout.chunk, "int32"), *(self.simple(t * const(layout.chunk, "int32")) for t in steps), self.simple(within)]
+        )
 
-    def simple_base(self, layout: SharedLayout, base: Expr) -> Expr:
-        """Panels and versions are quotients of indices: they become constants or loop variables."""
-        return _expr(base) if layout.columns == layout.tile[-1] else self.simple(base)
+    def divided(self, terms: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]:
+        """(terms that are constants once the loops are unrolled, the others)"""
+        fixed = [not any(v not in self.unrolled for v in _variables(t)) for t in terms]
+        return [t for t, f in zip(terms, fixed, strict=True) if f], [t for t, f in zip(terms, fixed, strict=True) if not f]
 
     def simple(self, value: Any) -> Expr:
         return self.facts.simplify(_expr(value))
@@ -211,22 +219,6 @@ class _Applier:
             below = max(below, high.bit_length())
         return terms
 
-    def exclusive_or(self, parts: Sequence[Expr]) -> Expr:
-        """Constants and what loops change last."""
-        number = 0
-        rest: list[tuple[int, int, Expr]] = []
-        for k, part in enumerate(parts):
-            if isinstance(part, IntImm):
-                number ^= int(part)
-            else:
-                rest.append((max((n + 1 for n, v in enumerate(self.loops) if uses(part, v)), default=0), k, part))
-        found: Expr | None = None
-        for _, _, part in sorted(rest, key=lambda r: r[:2]):
-            found = part if found is None else tirx.BitwiseXor(found, part)
-        if found is None:
-            return const(number, "int32")
-        return tirx.BitwiseXor(found, const(number, "int32")) if number else found
-
 
 def _flat(buffer: Var, layout: SharedLayout) -> Var:
     return decl_buffer((layout.elements,), dtype_of(buffer), str(buffer.name), buffer.scope(), alignment=layout.alignment, span=buffer.span)
@@ -243,8 +235,38 @@ def _int32(index: Any) -> Expr:
     return index if dtype_of(index) == "int32" else tirx.Cast("int32", index)
 
 
+def _variables(value: Expr) -> list[Var]:
+    found: list[Var] = []
+    walk(value, {Var: found.append})
+    return found
+
+
 def _terms(value: Expr) -> list[Expr]:
     return [*_terms(value.a), *_terms(value.b)] if isinstance(value, tirx.Add) else [value]
+
+
+def _products(value: Expr, factor: int = 1) -> list[Expr]:
+    """The terms of a sum, products of sums with constants opened."""
+    if isinstance(value, tirx.Add):
+        return [*_products(value.a, factor), *_products(value.b, factor)]
+    if isinstance(value, tirx.Mul) and isinstance(value.b, IntImm):
+        return _products(value.a, factor * int(value.b))
+    if isinstance(value, IntImm):
+        return [const(int(value) * factor, "int32")]
+    return [value * const(factor, "int32") if factor != 1 else value]
+
+
+def _exclusive_or(values: Sequence[Expr]) -> Expr:
+    """The exclusive or without zeros, constants last."""
+    number, found = 0, None
+    for value in values:
+        if isinstance(value, IntImm):
+            number ^= int(value)
+        else:
+            found = value if found is None else tirx.BitwiseXor(found, value)
+    if found is None:
+        return const(number, "int32")
+    return tirx.BitwiseXor(found, const(number, "int32")) if number else found
 
 
 def _sum(values: Sequence[Expr]) -> Expr:
