@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import InternalError
 from ...ir.tvm_api import Call, Expr, Var, dtype_of
-from ...passes.allreduce_memory import WARP, in_warp
+from ...passes.allreduce_memory import in_warp
 from .cpp_types import c_type
 from .printer import Printer
 
@@ -22,8 +22,7 @@ def print_allreduce(p: Printer, call: Call, reducer: Any) -> None:
     count = int(call.args[0])
     values, condition = list(call.args[1 : 1 + count]), call.args[1 + count]
     results, axes = list(call.args[2 + count : 2 + 2 * count]), list(call.args[2 + 2 * count :])
-    p.line("{")
-    p.depth += 1
+    p.open()
     names = []
     for value, identity in zip(values, reducer.identity_element, strict=True):
         name = p.e.names.fresh("total")
@@ -38,8 +37,7 @@ def print_allreduce(p: Printer, call: Call, reducer: Any) -> None:
         _through_shared(p, names, values, reducer, axes)
     for name, result in zip(names, results, strict=True):
         p.line(f"{p.e.element(result.source, result.indices)} = {name};")
-    p.depth -= 1
-    p.line("}")
+    p.close()
 
 
 def _by_shuffles(p: Printer, names: list[str], values: list[Expr], reducer: Any, extent: int) -> None:
@@ -47,7 +45,7 @@ def _by_shuffles(p: Printer, names: list[str], values: list[Expr], reducer: Any,
     delta = p.e.names.fresh("delta")
     p.line("#pragma unroll")
     p.line(f"for (int {delta} = {extent // 2}; {delta} > 0; {delta} >>= 1) {{")
-    others = [f"tl::shfl_xor({name}, {delta}, {WARP}, 0xffffffffu)" for name in names]
+    others = [f"tl::shfl_xor({name}, {delta})" for name in names]
     _combine(p, names, others, values, reducer)
     p.line("}")
 

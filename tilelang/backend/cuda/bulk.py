@@ -53,7 +53,7 @@ class TensorMaps:
         box = tuple(int(r.extent) for r in block.region)
         key = block.source, box, swizzle
         if key not in self._of:
-            name = self.printer.e.names.fresh(f"{self.printer.e.names.of(block.source)}_map")
+            name = self.printer.e.names.fresh(f"{self.printer.e.names.of(block.source)}_map", everywhere=True)
             self._of[key] = TensorMap(name, block.source, box, swizzle, bytes_of(dtype_of(block)))
         return self._of[key].name
 

@@ -21,6 +21,7 @@ _PLAIN = {
     "float32": "float", "float64": "double", "tfloat32": "float", "handle": "void*", "void": "void",
 }  # fmt: skip
 HALF = ("float16", "bfloat16")
+WHOLE_WARP = "0xffffffffu"
 _SUFFIX = {"int32": "", "uint32": "u", "int64": "ll", "uint64": "ull"}
 
 
@@ -76,6 +77,8 @@ def literal(value: Any, dtype: str) -> str:
             return "(-2147483647 - 1)"
         if dtype == "int64" and value == -(1 << 63):
             return "(-9223372036854775807ll - 1)"
+        if dtype == "uint32" and value == 0xFFFFFFFF:
+            return WHOLE_WARP
         return f"{value}{_SUFFIX[dtype]}"
     if dtype == "handle":
         return f"(void*){value}ull"

@@ -39,7 +39,7 @@ def wrap(text: Text, least: int) -> str:
 
 class Expressions:
     """Prints expressions; knows the names of variables, the places of buffers, and what is proven about integers.
-    `call`: prints calls of operators."""
+    `data`: integer variables with values from the user's data. `call`: prints calls of operators."""
 
     def __init__(self, names: Names) -> None:
         self.names = names
@@ -109,12 +109,13 @@ class Expressions:
         return f"{place.name}[{self.text(offset_of(buffer, list(indices)))}]"
 
     def address(self, buffer: Var, indices: Any) -> str:
-        """The address of an element, as a unary expression. In memory that threads share it is a pointer that moves in steps."""
+        """The address of an element, as an argument. In memory that threads share it is a pointer that moves in steps."""
         place = self.place(buffer)
         if not place.scalar and buffer.scope() not in THREAD_SCOPES:
             *steps, last = parts(offset_of(buffer, list(indices)), self.rates, self.analyzer, buffer.scope() in SHARED_SCOPES)
             if steps:
-                return f"&({' + '.join([place.name, *(self.text(step, MUL) for step in steps)])})[{self.text(last)}]"
+                steps += [] if isinstance(last, IntImm) and int(last) == 0 else [last]
+                return " + ".join([place.name, *(self.text(step, MUL) for step in steps)])
         return f"&{self.element(buffer, indices)}"
 
     def _load(self, node: Any) -> Text:
@@ -188,7 +189,7 @@ class Expressions:
 
     def bitwise(self, sign: str, precedence: int, a: Expr, b: Expr, dtype: str) -> Text:
         # Parentheses around the operands although C++ knows the order: readers do not.
-        text = f"{self.text(a, ADD if sign != '&' else UNARY)} {sign} {self.text(b, ADD if sign != '&' else UNARY)}"
+        text = f"{self.text(a, MUL if sign != '&' else UNARY)} {sign} {self.text(b, MUL if sign != '&' else UNARY)}"
         return self._narrowed(text, precedence, dtype)
 
     def _invert(self, node: Any) -> Text:

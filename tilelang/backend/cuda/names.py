@@ -6,7 +6,6 @@ In: variables and the names they carry. Out: identifiers; the same variable alwa
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from ...ir.tvm_api import Var
 
@@ -25,21 +24,45 @@ RESERVED = frozenset(
 
 
 class Names:
-    """One scope of unique names."""
+    """Names of one kernel, unique where they are visible: what a block declares is free again behind it."""
 
     def __init__(self) -> None:
         self._of: dict[Var, str] = {}
         self._used: set[str] = set()
+        self._scopes: list[tuple[list[Var], list[str]]] = [([], [])]  # variables and names of the open blocks, outermost first
+
+    def enter(self) -> None:
+        """A block begins."""
+        self._scopes.append(([], []))
+
+    def leave(self) -> None:
+        """The innermost block ends."""
+        variables, names = self._scopes.pop()
+        self._used.difference_update(names)
+        for var in variables:
+            self._of.pop(var, None)
 
     def of(self, var: Var) -> str:
-        """The name of a variable."""
+        """The name of a variable; a new one belongs to the innermost block."""
         found = self._of.get(var)
-        if found is None:
-            found = self._of[var] = self.fresh(str(var.name))
-        return found
+        return found if found is not None else self.declare(var)
 
-    def fresh(self, wanted: str) -> str:
-        """A name nobody has, as close to `wanted` as possible."""
+    def declare(self, var: Var) -> str:
+        """A new name for a variable whose declaration is printed now, in the innermost block."""
+        return self.alias(var, self.fresh(str(var.name)))
+
+    def same(self, a: Var, b: Var) -> bool:
+        """Have both variables one name?"""
+        return self._of.get(a) is not None and self._of.get(a) == self._of.get(b)
+
+    def alias(self, var: Var, text: str) -> str:
+        """Let a variable be spelt as a text that has its value."""
+        self._of[var] = text
+        self._scopes[-1][0].append(var)
+        return text
+
+    def fresh(self, wanted: str, everywhere: bool = False) -> str:
+        """A name nobody has, as close to `wanted` as possible, in the innermost block or everywhere."""
         base = re.sub(r"\W", "_", wanted) or "v"
         if base[0].isdigit() or base in RESERVED or base.startswith("__"):
             base = f"v_{base.lstrip('_')}"
@@ -48,7 +71,6 @@ class Names:
             count += 1
             name = f"{base}_{count}"
         self._used.add(name)
+        if not everywhere:
+            self._scopes[-1][1].append(name)
         return name
-
-    def known(self, var: Any) -> bool:
-        return var in self._of

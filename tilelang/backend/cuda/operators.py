@@ -12,7 +12,7 @@ from typing import Any
 from ...errors import InternalError, TileNotSupportedError
 from ...ir.dialect import attr, op_name
 from ...ir.tvm_api import Call, Expr, IntImm, TensorRegion, Var, dtype_of, location_of
-from .cpp_types import HALF, c_type, is_float, is_small_float, split
+from .cpp_types import HALF, WHOLE_WARP, c_type, is_float, is_small_float, split
 from .expressions import ADD, BIT_AND, BIT_OR, BIT_XOR, PRIMARY, UNARY, Expressions, Text, convert_text
 
 # Function of the language -> (float32, float64) function of CUDA.
@@ -147,7 +147,8 @@ class Operators:
     # ---------------------------------------------------------------- addresses, foreign functions
     def _address_of(self, node: Call) -> Text:
         at = node.args[0]
-        return self.e.address(at.source, at.indices), UNARY
+        text = self.e.address(at.source, at.indices)
+        return text, UNARY if text.startswith("&") else ADD
 
     def region_address(self, region: TensorRegion) -> str:
         """The address of the first element of a region."""
@@ -202,7 +203,8 @@ class Operators:
     def _shuffle(self, node: Call) -> Text:
         self.needs.add("warp.cuh")
         value, lane, width, mask = (self.e.text(a) for a in node.args)
-        return f"tl::shfl_{attr(node, 'mode')}({value}, {lane}, {width}, {mask})", PRIMARY
+        rest = "" if (width, mask) == ("32", WHOLE_WARP) else f", {width}, {mask}"
+        return f"tl::shfl_{attr(node, 'mode')}({value}, {lane}{rest})", PRIMARY
 
     def _vote(self, node: Call) -> Text:
         kind, dtype = str(attr(node, "kind")), dtype_of(node)

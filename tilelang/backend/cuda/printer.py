@@ -33,8 +33,26 @@ class Printer:
     def line(self, text: str) -> None:
         self.lines.append(f"{INDENT * self.depth}{text}")
 
+    def open(self, head: str = "") -> None:
+        """`head {`: a block, with names of its own."""
+        self.line(f"{head} {{".lstrip())
+        self.enter()
+
+    def close(self, tail: str = "}") -> None:
+        self.leave()
+        self.line(tail)
+
+    def enter(self) -> None:
+        """What follows is inside a block."""
+        self.depth += 1
+        self.e.names.enter()
+
+    def leave(self) -> None:
+        self.e.names.leave()
+        self.depth -= 1
+
     def note(self, stmt: Any) -> None:
-        """A comment with the user's line, once for a run of statements of the same line."""
+        """A comment with the user's line, once for a run of lines that come from it."""
         at = location_of(stmt)
         where = f"{PurePath(at.file).name}:{at.line}" if at else ""
         if where and where != self.last:

@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...errors import InternalError, TileNotSupportedError
+from ...ir.access import view_roots
 from ...ir.dialect import ATTR_REDUCE_SCOPE, ATTR_WS, BARRIER, CLUSTER_BARRIER, REGISTER_BUDGET, SHARED_SCOPES, THREAD_SCOPES, attr, op_name
 from ...ir.kernel import KernelRegion
+from ...ir.rewrite import uses, walk
 from ...ir.tvm_api import (
     AllocBuffer,
     AttrStmt,
@@ -28,12 +30,15 @@ from ...ir.tvm_api import (
     Range,
     SeqStmt,
     Stmt,
+    TensorLoad,
     TensorRegion,
     Var,
     While,
     dtype_of,
+    is_buffer,
     location_of,
     shape_of,
+    tirx,
 )  # fmt: skip
 from .addresses import LOOP, UNROLLED, rate
 from .allreduce import print_allreduce
@@ -44,9 +49,11 @@ from .instructions import instruction_call
 from .memory import Place, element_count, is_scalar_buffer
 from .operators import Operators
 from .printer import INDENT, Printer
+from .unused import unused_names
 from .vectors import vector_loop
 from .wgmma import wgmma_rules
 
+_UPDATES = {tirx.Add: "+", tirx.Sub: "-", tirx.Mul: "*", tirx.Div: "/"}
 _BARRIERS = (BARRIER, CLUSTER_BARRIER)
 
 
@@ -56,6 +63,8 @@ class Statements(Printer):
     def __init__(self, expressions: Expressions, operators: Operators, kernel: KernelRegion, shared: Mapping[Var, int]) -> None:
         super().__init__(expressions, operators, kernel)
         self.shared = shared
+        self.unused = unused_names(kernel.body)
+        self.viewed = set(view_roots(kernel.body).values())
         self._reducer: Any = None
         self.bulk = TensorMaps(self)
         self._rules: dict[type, Callable[[Any], None]] = {
@@ -82,25 +91,44 @@ class Statements(Printer):
 
     def block(self, head: str, body: Stmt) -> None:
         """`head {` body `}`."""
-        self.line(f"{head} {{")
-        self.depth += 1
+        self.open(head)
         self.statement(body)
-        self.depth -= 1
-        self.line("}")
-        self.last = ""
+        self.close()
 
     def _seq(self, node: Any) -> None:
-        for stmt in node.seq:
-            self.statement(stmt)
+        stmts = list(node.seq)
+        for k, stmt in enumerate(stmts):
+            if k and self._is_first_value(stmts[k - 1], stmt):
+                continue
+            first = stmts[k + 1] if k + 1 < len(stmts) and self._is_first_value(stmt, stmts[k + 1]) else None
+            if first is None:
+                self.statement(stmt)
+            else:
+                self._variable(stmt, first)
+
+    def _is_first_value(self, declaration: Stmt, stmt: Stmt) -> bool:
+        """Does the statement give the variable declared just before it its first value?"""
+        if not (isinstance(declaration, AllocBuffer) and isinstance(stmt, BufferStore) and stmt.buffer.same_as(declaration.buffer)):
+            return False
+        return is_scalar_buffer(declaration.buffer) and not uses(stmt.value, declaration.buffer)
+
+    def _variable(self, declaration: Any, stmt: Any) -> None:
+        """`type name = value;`"""
+        self.note(stmt)
+        buffer, value = declaration.buffer, self.e.text(stmt.value)
+        name = self.e.names.declare(buffer)
+        self.line(f"{c_type(dtype_of(buffer))} {name} = {value};")
+        self.e.places[buffer] = Place(name, dtype_of(buffer), buffer.scope(), scalar=True)
 
     # ---------------------------------------------------------------- declarations
     def _alloc(self, node: Any) -> None:
         buffer, scope = node.buffer, node.buffer.scope()
         self.note(node)
-        name, dtype = self.e.names.of(buffer), dtype_of(buffer)
+        name, dtype = self.e.names.declare(buffer), dtype_of(buffer)
         kind = c_type(dtype)
         if buffer in self.shared:
-            self.line(f"{kind}* const {name} = reinterpret_cast<{kind}*>(smem + {self.shared[buffer]});")
+            at = f"smem + {self.shared[buffer]}" if self.shared[buffer] else "smem"
+            self.line(f"{kind}* const {name} = reinterpret_cast<{kind}*>({at});")
             self.e.places[buffer] = Place(name, dtype, scope, aligned=self.shared[buffer] % 16 == 0)
             if scope in _BARRIERS:
                 self._start_barriers(node, name)
@@ -111,7 +139,9 @@ class Statements(Printer):
             count = element_count(buffer)
             if scope not in THREAD_SCOPES or count is None:
                 raise InternalError(f"{buffer.name} ({scope}) cannot be allocated by one thread")
-            self.line(f"alignas(16) {kind} {name}[{count}];")
+            # Instructions and packs take elements of less than a register several at once, views any.
+            align = "alignas(16) " if bytes_of(dtype) < 4 or buffer in self.viewed else ""
+            self.line(f"{align}{kind} {name}[{count}];")
             self.e.places[buffer] = Place(name, dtype, scope)
 
     def _start_barriers(self, node: Any, name: str) -> None:
@@ -130,14 +160,18 @@ class Statements(Printer):
     def _view(self, node: Any) -> None:
         self.note(node)
         buffer = node.buffer
-        kind, name = c_type(dtype_of(buffer)), self.e.names.of(buffer)
         data = self.e.text(node.data, UNARY)
+        kind, name = c_type(dtype_of(buffer)), self.e.names.declare(buffer)
         self.line(f"{kind}* const {name} = ({kind}*){data};")
         owner = node.data.args[0] if op_name(node.data) == "tirx.buffer_data" else None
         aligned = owner is not None and self.e.place(owner).aligned
         self.e.places[buffer] = Place(name, dtype_of(buffer), buffer.scope(), aligned=aligned)
 
     def _bind(self, node: Any) -> None:
+        if node.var in self.unused:
+            return
+        if isinstance(node.value, Var) and not is_buffer(node.value) and self.e.names.same(node.var, node.value):
+            return  # the loop has this name
         self.note(node)
         dtype = getattr(node.var.ty, "dtype", None)
         kind = "void*" if dtype is None else c_type(str(dtype))
@@ -148,26 +182,33 @@ class Statements(Printer):
             if self.e.is_data(node.value):
                 self.e.data.add(node.var)
         self.e.rates[node.var] = rate(node.value, self.e.rates)
-        self.line(f"{'' if kind.endswith('*') else 'const '}{kind} {self.e.names.of(node.var)} = {self.e.text(node.value)};")
+        value, name = self.e.text(node.value), self.e.names.declare(node.var)
+        self.line(f"{'' if kind.endswith('*') else 'const '}{kind} {name} = {value};")
 
     # ---------------------------------------------------------------- stores
     def _store(self, node: Any) -> None:
         self.note(node)
         value_lanes, element_lanes = split(dtype_of(node.value))[1], split(dtype_of(node.buffer))[1]
         if value_lanes == element_lanes:
-            target = self.e.element(node.buffer, node.indices)
-            self.line(f"{target} = {self.e.text(node.value)};")
+            self.line(f"{self._assignment(self.e.element(node.buffer, node.indices), node.value)};")
             return
         self._scatter(node, value_lanes // element_lanes)
 
+    def _assignment(self, target: str, value: Expr) -> str:
+        """`target = value`, or `target += rest`."""
+        sign = _UPDATES.get(type(value)) if dtype_of(value) in ("float32", "float64") else None
+        if sign and isinstance(value.a, TensorLoad) and self.e.text(value.a) == target:  # pyright: ignore[reportAttributeAccessIssue]
+            return f"{target} {sign}= {self.e.text(value.b)}"  # pyright: ignore[reportAttributeAccessIssue]
+        return f"{target} = {self.e.text(value)}"
+
     def _scatter(self, node: Any, lanes: int) -> None:
         """A vector value to several elements: one by one."""
+        self.open()
         from_name = self.e.names.fresh("lanes")
-        self.line("{")
-        self.line(f"{INDENT}const {c_type(dtype_of(node.value))} {from_name} = {self.e.text(node.value)};")
+        self.line(f"const {c_type(dtype_of(node.value))} {from_name} = {self.e.text(node.value)};")
         for k, indices in enumerate(lane_indices(node.indices, lanes)):
-            self.line(f"{INDENT}{self.e.element(node.buffer, indices)} = {from_name}[{k}];")
-        self.line("}")
+            self.line(f"{self.e.element(node.buffer, indices)} = {from_name}[{k}];")
+        self.close()
 
     # ---------------------------------------------------------------- control
     def _for(self, node: Any) -> None:
@@ -176,32 +217,40 @@ class Statements(Printer):
             raise InternalError(f"a loop of the whole block is left in the program of one thread: {node}")
         if node.kind == ForKind.VECTORIZED and vector_loop(self, node):
             return
-        if int(node.kind) in (int(ForKind.UNROLLED), int(ForKind.VECTORIZED)):
+        var, kind = node.loop_var, c_type(str(node.loop_var.ty.dtype))
+        unrolled = int(node.kind) in (int(ForKind.UNROLLED), int(ForKind.VECTORIZED))
+        constant = unrolled and isinstance(node.extent, IntImm)
+        self.e.analyzer.bind(var, Range.from_min_extent(node.min, node.extent), True)
+        self.e.rates[var] = UNROLLED if constant else LOOP
+        if constant and int(node.extent) == 1 and isinstance(node.min, IntImm) and not _leaves_loop(node.body):
+            self.e.names.alias(var, self.e.text(node.min))
+            self.statement(node.body)
+            return
+        if unrolled:
             self.line("#pragma unroll")
-        name, kind = self.e.names.of(node.loop_var), c_type(str(node.loop_var.ty.dtype))
         low = self.e.text(node.min)
         end: Expr = node.extent if isinstance(node.min, IntImm) and int(node.min) == 0 else node.min + node.extent
         step = int(node.step) if isinstance(node.step, IntImm) else 1
-        self.e.analyzer.bind(node.loop_var, Range.from_min_extent(node.min, node.extent), True)
-        unrolled = int(node.kind) in (int(ForKind.UNROLLED), int(ForKind.VECTORIZED)) and isinstance(node.extent, IntImm)
-        self.e.rates[node.loop_var] = UNROLLED if unrolled else LOOP
-        advance = f"++{name}" if step == 1 else f"{name} += {step}"
-        self.block(f"for ({kind} {name} = {low}; {name} < {self.e.text(end, 12)}; {advance})", node.body)
+        limit = self.e.text(end, 12)
+        own = _own_name(node)
+        self.e.names.enter()
+        name = self.e.names.alias(var, self.e.names.fresh(str((var if own is None else own).name)))
+        self.line(f"for ({kind} {name} = {low}; {name} < {limit}; {f'++{name}' if step == 1 else f'{name} += {step}'}) {{")
+        self.depth += 1
+        if own is not None:
+            self.e.names.alias(own, name)
+        self.statement(node.body)
+        self.close()
 
     def _if(self, node: Any) -> None:
         self.note(node)
-        self.line(f"if ({self.e.text(node.condition)}) {{")
-        self._inside(node.then_case)
+        self.open(f"if ({self.e.text(node.condition)})")
+        self.statement(node.then_case)
         if node.else_case is not None:
-            self.line("} else {")
-            self._inside(node.else_case)
-        self.line("}")
-        self.last = ""
-
-    def _inside(self, body: Stmt) -> None:
-        self.depth += 1
-        self.statement(body)
-        self.depth -= 1
+            self.leave()
+            self.open("} else")
+            self.statement(node.else_case)
+        self.close()
 
     def _while(self, node: Any) -> None:
         self.note(node)
@@ -362,6 +411,21 @@ class Statements(Printer):
         self.line(f"{INDENT}printf({text}, {place});")
         self.line(f"{INDENT}__trap();")
         self.line("}")
+
+
+def _own_name(loop: For) -> Var | None:
+    """The name that the program itself gives a loop's variable, in the first statement of the body."""
+    first = loop.body
+    while isinstance(first, SeqStmt):
+        first = first.seq[0]
+    return first.var if isinstance(first, Bind) and isinstance(first.value, Var) and first.value.same_as(loop.loop_var) else None
+
+
+def _leaves_loop(body: Stmt) -> bool:
+    """Is there a `break` or `continue` in it?"""
+    found: list[bool] = []
+    walk(body, {Call: lambda call: found.append(op_name(call) in ("tirx.break_loop", "tirx.continue_loop"))})
+    return any(found)
 
 
 def _print_form(value: str, dtype: str) -> tuple[str, str]:

@@ -198,8 +198,6 @@ class _Loop:
             source = p.e.address(accesses[0].buffer, accesses[0].indices)
             p.line(f"tl::store_pack({p.e.address(stmt.buffer, first)}, tl::load_pack<{lanes}>({source}));")
             return
-        p.line("{")
-        p.depth += 1
         for access in accesses:
             self._print_load(access)
         table = {self._key(a.buffer, a.indices): a for a in accesses}
@@ -220,8 +218,6 @@ class _Loop:
         p.statement(For(self.var, 0, lanes, ForKind.UNROLLED, inner, span=stmt.span))
         if target:
             p.line(f"tl::store_pack({p.e.address(stmt.buffer, first)}, {p.e.names.of(result)});")
-        p.depth -= 1
-        p.line("}")
 
     def _pack(self, buffer: Var) -> Var:
         pack = decl_buffer((self.lanes,), dtype_of(buffer), f"{buffer.name}_v", "local")
@@ -234,7 +230,7 @@ class _Loop:
         p.e.places[access.pack] = Place(name, dtype_of(access.buffer), "local")
         text = f"tl::load_pack<{lanes}>({p.e.address(access.buffer, access.indices)})"
         if not access.guards:
-            p.line(f"const tl::pack<{kind}, {lanes}> {name} = {text};")
+            p.line(f"const auto {name} = {text};")
             return
         p.line(f"tl::pack<{kind}, {lanes}> {name};")
         p.line(f"if ({' && '.join(p.e.text(g, 6) for g in access.guards)}) {name} = {text};")

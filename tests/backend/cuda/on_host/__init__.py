@@ -109,7 +109,18 @@ class Kernel:
     library: ctypes.CDLL
 
 
-def run(func: Any, *args: Any, careful: bool = False) -> None:
+@functools.cache
+def sanitizer() -> tuple[str, ...]:
+    """Flags that make arithmetic which C++ leaves undefined write to the standard error; none where the compiler has no such library."""
+    flags = ("-fsanitize=signed-integer-overflow,shift,integer-divide-by-zero",)
+    try:
+        library('extern "C" int probe(int x) { return x + 1; }', *flags)
+    except (AssertionError, OSError):
+        return ()
+    return flags
+
+
+def run(func: Any, *args: Any, careful: bool = False, flags: tuple[str, ...] = ()) -> None:
     """Compile a tile program for CUDA and run its text on NumPy arrays, in place. careful: the text for tensors at odd addresses."""
     final = lower_to(func, parse_target("cuda -arch=sm_80"), {}, "plan_shared")
     values: dict[Var, Any] = {}
@@ -118,11 +129,11 @@ def run(func: Any, *args: Any, careful: bool = False) -> None:
         for extent, size in zip(var.ty.shape, given.shape, strict=True) if is_buffer(var) else ():
             if isinstance(extent, Var):
                 values[extent] = size
-    for kernel in compiled(final, careful):
+    for kernel in compiled(final, careful, flags):
         _launch(kernel, values)
 
 
-def compiled(func: PrimFunc, careful: bool) -> list[Kernel]:
+def compiled(func: PrimFunc, careful: bool, flags: tuple[str, ...]) -> list[Kernel]:
     """The kernels of a final program as machine code of the host."""
     regions: list[KernelRegion] = []
 
@@ -133,7 +144,7 @@ def compiled(func: PrimFunc, careful: bool) -> list[Kernel]:
     map_kernels(func.body, note)
     order = {var: k for k, var in enumerate(func.params)}
     texts = [print_kernel(func, region, f"kernel_{k}", not careful, order) for k, region in enumerate(regions)]
-    loaded = library(host_text(source_text("on the host", texts), [t.facts for t in texts]))
+    loaded = library(host_text(source_text("on the host", texts), [t.facts for t in texts]), *flags)
     loaded.host_launch.restype = ctypes.c_char_p
     return [Kernel(region, t.arguments, t.facts, loaded) for region, t in zip(regions, texts, strict=True)]
 

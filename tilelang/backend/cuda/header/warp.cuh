@@ -23,7 +23,7 @@ template <class T> struct words<T, 1> : narrow_word<T, 1> {};
 template <class T> struct words<T, 2> : narrow_word<T, 2> {};
 
 #define TL_SHUFFLE(name, native)                                                          \
-  template <class T> TL_DEVICE T name(T v, int lane, int width, uint32_t mask) {          \
+  template <class T> TL_DEVICE T name(T v, int lane, int width = 32, uint32_t mask = 0xffffffffu) { \
     typedef words<T, sizeof(T)> W;                                                        \
     return W::from(native(mask, W::to(v), lane, width));                                  \
   }
@@ -40,7 +40,7 @@ template <class T> TL_DEVICE uint32_t match_all(uint32_t mask, T v) {
 // The combination over the warp, in every lane.
 template <class T, class F> TL_DEVICE T warp_reduce(T v, F f) {
 #pragma unroll
-  for (int delta = 16; delta > 0; delta >>= 1) v = f(v, shfl_xor(v, delta, 32, 0xffffffffu));
+  for (int delta = 16; delta > 0; delta >>= 1) v = f(v, shfl_xor(v, delta));
   return v;
 }
 template <class T> TL_DEVICE T warp_reduce_sum(T v) { return warp_reduce(v, [](T a, T b) { return T(a + b); }); }
