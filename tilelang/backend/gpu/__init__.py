@@ -9,6 +9,7 @@ from ...passes.choose_shared_layouts import choose_shared_layouts
 from ...passes.infer_layouts import infer_layouts
 from ...passes.plan_pipeline import plan_pipeline
 from ...passes.specialize_warps import specialize_warps
+from ...passes.spread_reducers import spread_reducers
 from ...tileop.base import Lowering
 from .async_copy import ASYNC_COPY, COPY_AND_EMPTY_GROUP
 from .gemm import MMA
@@ -20,6 +21,7 @@ SLOTS = {
     "tiles": (
         ("specialize_warps", specialize_warps),
         ("plan_pipeline", plan_pipeline),
+        ("spread_reducers", spread_reducers),
         ("choose_shared_layouts", choose_shared_layouts),
         ("infer_layouts", infer_layouts),
     )
