@@ -70,8 +70,8 @@ def map_kernels(body: Stmt, fn: Any) -> Stmt:
     if isinstance(body, SeqStmt):
         return seq([map_kernels(s, fn) for s in body.seq])
     if isinstance(body, IfThenElse):
-        otherwise = None if body.else_case is None else map_kernels(body.else_case, fn)
-        return IfThenElse(body.condition, map_kernels(body.then_case, fn), otherwise, body.span)
+        then = map_kernels(body.then_case, fn)  # first, as the program has it
+        return IfThenElse(body.condition, then, None if body.else_case is None else map_kernels(body.else_case, fn), body.span)
     from_children = getattr(body, "body", None)
     if from_children is None:
         return body

@@ -7,6 +7,7 @@ traversal is `tvm_ffi.structural_*`. Several constructors kill the process when 
 
 from __future__ import annotations
 
+import ctypes
 import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
     tvm_ir: Any = None
     ffi: Any = None
     _ir_ffi: Any = None
+    _libinfo: Any = None
     _script: Any = None
     IRBuilder: Any = None
 else:
@@ -115,6 +117,7 @@ else:
         Stmt,
         While,
     )
+    from tvm_ffi import libinfo as _libinfo
 
 is_buffer = tirx.is_buffer_var
 
@@ -128,8 +131,8 @@ __all__ = [
     "AllocBuffer", "Analyzer", "AssertStmt", "AttrStmt", "Bind", "BufferStore", "Call", "Cast", "DeclBuffer", "Evaluate",
     "Expr", "FloatImm", "For", "ForKind", "IRModule", "IfThenElse", "IntImm", "IterVar", "Op", "PrimFunc", "Range",
     "SeqStmt", "Span", "Stmt", "StringImm", "TensorLoad", "TensorRegion", "Var", "While", "const", "decl_buffer",
-    "dtype_of", "ffi", "in_tvm_script", "is_buffer", "is_expr", "linear_coefficients", "load", "location_of", "location_of_span",
-    "make_span", "region", "register_op", "script_alloc", "script_store", "seq", "shape_of", "static_shape", "store",
+    "dtype_of", "env_stream_function", "ffi", "in_tvm_script", "is_buffer", "is_expr", "linear_coefficients", "load", "location_of",
+    "location_of_span", "make_span", "region", "register_op", "script_alloc", "script_store", "seq", "shape_of", "static_shape", "store",
     "structural_mutate", "structural_walk", "tirx", "tvm", "tvm_ir", "type_indices",
 ]  # fmt: skip
 
@@ -154,6 +157,14 @@ def location_of_span(span: Span | None) -> Location | None:
 def type_indices(types: Any) -> tuple[int, ...]:
     """TVM's numbers of a node class or of several, for traversals."""
     return tuple(t.__tvm_ffi_type_info__.type_index for t in (types if isinstance(types, tuple) else (types,)))
+
+
+@functools.cache
+def env_stream_function() -> int:
+    """The address of `void* TVMFFIEnvGetStream(int32_t device_type, int32_t device_id)`: inside a call of a packed function, the current
+    stream of the library whose tensors are its arguments."""
+    library = ctypes.CDLL(_libinfo.find_libtvm_ffi())
+    return int(ctypes.cast(library.TVMFFIEnvGetStream, ctypes.c_void_p).value or 0)
 
 
 def is_expr(value: Any) -> bool:

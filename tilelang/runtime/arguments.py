@@ -23,6 +23,7 @@ from .arrays import (
     ArrayInfo,
     View,
     array_info,
+    as_view,
     compact_strides,
     empty,
     is_array,
@@ -112,22 +113,29 @@ def prepare(signature: Signature, args: Sequence[Any], device: str = "cpu") -> P
             values[k] = address(param, value, device)
     _bind_all(signature, arrays, binder)
     first = next((value for value in args if is_array(value)), None)
+    place = _one_device(signature, arrays) if arrays else device
     for k, param in enumerate(signature.params):
         if k in signature.out_idx:
             values[k] = _output(param, binder, first, device)
             arrays[k] = array_info(values[k], param.name)
         if k in arrays:
             _check_layout(param, arrays[k], binder)
-            values[k] = _passable(param, arrays[k], device)
+            values[k] = _passable(param, arrays[k])
         elif param.kind == TENSOR:
             shape = tuple(_or_one(d, binder) for d in param.shape)
-            if device != "cpu":
-                values[k] = ArrayInfo(param.dtype, shape, compact_strides(shape), device, 0, False, False, None)
-                continue
-            values[k] = placeholder(param.dtype, shape, tuple(_or_one(d, binder) for d in param.strides) if param.strides else None)
+            values[k] = placeholder(param.dtype, shape, tuple(_or_one(d, binder) for d in param.strides) if param.strides else None, place)
     given = dict(zip(positions, args, strict=True))
     helped = {k for k in positions if values[k] is not given[k]} | {k for k in signature.out_idx if isinstance(values[k], View)}
     return Prepared(values, [arrays[k].keep for k in signature.out_idx], frozenset(helped))
+
+
+def _one_device(signature: Signature, arrays: dict[int, ArrayInfo]) -> str:
+    """The device of the tensors, which must be the same."""
+    (first, device), *others = ((signature.params[k].name, got.device) for k, got in arrays.items())
+    for name, other in others:
+        if other != device:
+            raise TileValueError(f"{name}: expected a tensor on {device}, as {first} is, got one on {other}", remedy="move it there")
+    return device
 
 
 # ---------------------------------------------------------------- tensors
@@ -212,13 +220,9 @@ def _check_layout(param: Param, got: ArrayInfo, binder: Binder) -> None:
             )
 
 
-def _passable(param: Param, got: ArrayInfo, device: str) -> Any:
-    if got.direct:
-        return got.keep
-    if device != "cpu":
-        return got  # the launcher of a GPU reads addresses itself
+def _passable(param: Param, got: ArrayInfo) -> Any:
     # The compiled function compares strides even where they mean nothing.
-    return View(got.address, param.dtype, got.shape, None if param.strides is None else got.strides, got.keep)
+    return got.keep if got.direct else as_view(got, None if param.strides is None else got.strides)
 
 
 def _output(param: Param, binder: Binder, like: Any, device: str) -> Any:
@@ -299,7 +303,6 @@ class Quick:
     checks: tuple[tuple[int, Callable[[Any], bool]], ...]
     outputs: tuple[tuple[int, Callable[[Sequence[Any]], Any]], ...]
     views: tuple[tuple[int, Callable[[Any], View | None]], ...] = ()
-    entry: Callable[..., Any] | None = None
 
 
 def quick_call(signature: Signature, args: Sequence[Any], device: str = "cpu") -> Quick | None:
@@ -311,12 +314,10 @@ def quick_call(signature: Signature, args: Sequence[Any], device: str = "cpu") -
     for position, (k, value) in enumerate(zip(signature.inputs, args, strict=True)):
         param, kind = signature.params[k], type(value)
         if param.kind == TENSOR:
-            if param.strides is not None and param.written:
-                return None  # elements may share memory
+            strided = param.strides is not None and param.written  # elements may share memory
             if torch is not None and kind in (torch.Tensor, torch.nn.Parameter):
-                if device == "cpu":  # the launcher of a GPU makes these checks itself
-                    checks.append((position, _torch_writable if param.written else _torch_plain))
-            elif kind is not np.ndarray or info(param.dtype).bits < 8:
+                checks.append((position, _torch_distinct if strided else _torch_writable if param.written else _torch_plain))
+            elif strided or kind is not np.ndarray or info(param.dtype).bits < 8:
                 return None
             elif param.dtype not in NUMPY_OWN:
                 views.append((k, _viewer(param)))
@@ -363,6 +364,10 @@ def _torch_plain(tensor: Any) -> bool:
 
 def _torch_writable(tensor: Any) -> bool:
     return not tensor.requires_grad and not tensor.is_neg()
+
+
+def _torch_distinct(tensor: Any) -> bool:
+    return _torch_writable(tensor) and 0 not in tensor.stride()
 
 
 def _maker(signature: Signature, param: Param, like: Any) -> Callable[[Sequence[Any]], Any] | None:

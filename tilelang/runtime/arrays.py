@@ -26,7 +26,7 @@ NUMPY_OWN = frozenset(["bool", "float16", "float32", "float64", *(f"{u}int{b}" f
 @dataclass(frozen=True)
 class ArrayInfo:
     """strides in elements. device: "cpu", "cuda:0", ... (as torch writes it). direct: its library's own DLPack export is
-    good as it is. keep: owns the memory."""
+    good as it is (on a GPU it also tells its library's current stream). keep: owns the memory."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -106,13 +106,14 @@ def _from_torch(tensor: Any, name: str) -> ArrayInfo:
 
 def _from_dlpack(value: Any, name: str) -> ArrayInfo:
     try:
-        device = {1: "cpu", 2: "cuda", 3: "cpu", 13: "cuda"}.get(int(value.__dlpack_device__()[0]), "another device")
+        kind, index = (int(part) for part in value.__dlpack_device__())
+        device = {1: "cpu", 2: f"cuda:{index}", 3: "cpu", 13: f"cuda:{index}"}.get(kind, "another device")
         tensor = ffi.from_dlpack(value)
     except Exception as error:
         raise TileTypeError(f"{name}: its DLPack export failed: {type(error).__name__}: {error}") from error
     shape = tuple(int(e) for e in tensor.shape)
     strides = tuple(int(s) for s in tensor.strides)
-    return ArrayInfo(str(tensor.dtype), shape, strides, device, tensor.data_ptr(), True, math.prod(shape) > 0, tensor)
+    return ArrayInfo(str(tensor.dtype), shape, strides, device, tensor.data_ptr(), True, math.prod(shape) > 0 and device == "cpu", tensor)
 
 
 # ---------------------------------------------------------------- DLPack without the library's own export
@@ -133,22 +134,29 @@ _new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 
 
 @functools.lru_cache(maxsize=256)
-def _layout(dtype: str, shape: tuple[int, ...], strides: tuple[int, ...] | None) -> tuple[_DLManagedTensor, Any]:
+def _layout(
+    dtype: str, shape: tuple[int, ...], strides: tuple[int, ...] | None, device: tuple[int, int]
+) -> tuple[_DLManagedTensor, Any]:  # fmt: skip
     """What all views of one layout have in common (never written again), and the memory it points into."""
     kind, rank = ffi.dtype(dtype), len(shape)
     dims = (ctypes.c_int64 * (2 * rank))(*shape, *(strides if strides is not None else compact_strides(shape)))
     start = ctypes.addressof(dims)
-    return _DLManagedTensor(None, 1, 0, rank, kind.type_code, kind.bits, kind.lanes, start, start + 8 * rank, 0, None, None), dims
+    return _DLManagedTensor(None, *device, rank, kind.type_code, kind.bits, kind.lanes, start, start + 8 * rank, 0, None, None), dims
+
+
+CPU = (1, 0)  # DLPack's kDLCPU
 
 
 class View:
-    """CPU memory as a DLPack producer. The consumer must not outlive it: made for the duration of one call. strides: in
-    elements, None for row-major; keep: owns the memory."""
+    """Memory as a DLPack producer. The consumer must not outlive it: made for the duration of one call. strides: in
+    elements, None for row-major; keep: owns the memory; device: as DLPack numbers them."""
 
     __slots__ = ("_keep", "_managed")
 
-    def __init__(self, address: int, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...] | None, keep: Any) -> None:
-        common, dims = _layout(dtype, shape, strides)
+    def __init__(
+        self, address: int, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...] | None, keep: Any, device: tuple[int, int] = CPU
+    ) -> None:  # fmt: skip
+        common, dims = _layout(dtype, shape, strides, device)
         self._managed = _DLManagedTensor.from_buffer_copy(common)
         self._managed.data = address
         self._keep = (keep, dims)
@@ -157,7 +165,24 @@ class View:
         return _new_capsule(ctypes.addressof(self._managed), b"dltensor", None)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)
+        return self._managed.device_type, self._managed.device_id
+
+
+class GpuView(View):
+    """Memory of a GPU. TVM's FFI asks it for the stream on which its memory is ready: torch's current one, as for a tensor of torch."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, address: int, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...] | None, keep: Any, index: int
+    ) -> None:  # fmt: skip
+        super().__init__(address, dtype, shape, strides, keep, (2, index))  # kDLCUDA
+
+    def __tvm_ffi_env_stream__(self) -> int:
+        torch = torch_module()
+        if torch is None or not torch.cuda.is_available():
+            return 0
+        return int(torch.cuda.current_stream(self._managed.device_id).cuda_stream)
 
 
 def compact_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -179,9 +204,21 @@ def is_compact(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 _nothing = (ctypes.c_char * 64)()
 
 
-def placeholder(dtype: str, shape: tuple[int, ...], strides: tuple[int, ...] | None = None) -> View:
+def placeholder(dtype: str, shape: tuple[int, ...], strides: tuple[int, ...] | None = None, device: str = "cpu") -> View:
     """A tensor of this shape without memory behind it, for a parameter that the program never touches."""
-    return View(ctypes.addressof(_nothing), dtype, shape, strides, _nothing)
+    return as_view(ArrayInfo(dtype, shape, (), device, ctypes.addressof(_nothing), True, False, _nothing), strides)
+
+
+def as_view(array: ArrayInfo, strides: tuple[int, ...] | None) -> View:
+    """The memory of an array with these strides, None for row-major."""
+    if array.device == "cpu":
+        return View(array.address, array.dtype, array.shape, strides, array.keep)
+    return GpuView(array.address, array.dtype, array.shape, strides, array.keep, device_index(array.device))
+
+
+def device_index(device: str) -> int:
+    """1 of "cuda:1"."""
+    return int(device.partition(":")[2] or 0)
 
 
 def empty(shape: tuple[int, ...], dtype: str, like: Any, device: str = "cpu") -> Any:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +90,7 @@ class JITKernel:
         if quick.outputs or quick.views:
             return self._call_adapted(quick, args)
         try:
-            (quick.entry or self._entry)(*args)
+            self._entry(*args)
         except Exception as error:
             return self._retry(args, error)
         return None
@@ -108,7 +107,7 @@ class JITKernel:
                 values[parameter] = view(values[parameter])
                 if values[parameter] is None:
                     return self._call_checked(args)
-            (quick.entry or self._entry)(*values)
+            self._entry(*values)
         except Exception as error:
             return self._retry(args, error, {parameter for parameter, _ in quick.views})
         return _returned([made[k] for k in self.signature.out_idx])
@@ -132,9 +131,7 @@ class JITKernel:
         # The emulator is slower than any check.
         quick = quick_call(self.signature, args, self._device) if self.target.kind != "simt" else None
         if quick is not None:
-            direct = getattr(self._entry, "direct", None)  # a launcher with a shorter way for values of these types
-            entry = None if direct is None else direct(tuple(map(type, prepared.values)))
-            self._quick[tuple(map(type, args))] = replace(quick, entry=entry)
+            self._quick[tuple(map(type, args))] = quick
         self._entry(*prepared.values)
         return _returned(prepared.outputs)
 

@@ -1,7 +1,7 @@
-"""From the final program to an artifact: text, machine code where a device is known, a launcher.
+"""From the final program to an artifact: text, the host function, machine code where a device is known, a launcher.
 
 In: a `PrimFunc` at THREADS level. Out: an `Artifact`, whose entry compiles at the first call what is not compiled yet. A saved artifact is
-one JSON file (texts, launch facts) and the machine code beside it.
+one JSON file (texts, launch facts), and beside it the machine code and the compiled host function.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from ...ir.tvm_api import PrimFunc, Stmt, Var
 from ...target.limits import architecture
 from ..base import Artifact, KernelResources
 from . import hooks, toolchain
-from .host import HostText
+from .host import host_function, takes_tensors
+from .host_code import HostCode, compile_host, host_version
 from .launch import Launcher
 from .program import CudaProgram, KernelText, compile_flags, print_kernel, source_text, written_buffers
 
@@ -32,8 +33,8 @@ def target_arch(ctx: PassContext) -> str:
     return "" if named in ("", "auto", "native") else toolchain.checked_arch(named)
 
 
-def print_program(func: PrimFunc, ctx: PassContext) -> CudaProgram:
-    """The program as CUDA source and host function."""
+def print_program(func: PrimFunc, ctx: PassContext) -> tuple[CudaProgram, PrimFunc]:
+    """The program as CUDA source, and its host function."""
     name = str(func.attrs["global_symbol"])
     regions: list[KernelRegion] = []
 
@@ -48,10 +49,10 @@ def print_program(func: PrimFunc, ctx: PassContext) -> CudaProgram:
     fast, careful = ([print_kernel(func, region, label, aligned, order) for region, label in named] for aligned in (True, False))
     roots = view_roots(func.body)
     written = {buffer for region in regions for buffer in written_buffers(region, roots)}
-    host = HostText(func, [k.arguments for k in fast], written).text()
+    host = host_function(func, fast, written)
     facts = [k.facts for k in fast]
     text, slow = (hooks.apply(_text(func, kernels), ctx.target) for kernels in (fast, careful))
-    return CudaProgram(name, text, slow, host, facts, compile_flags(func, ctx))
+    return CudaProgram(name, text, slow, host.script(), facts, compile_flags(func, ctx), takes_tensors(func)), host
 
 
 def _text(func: PrimFunc, kernels: list[KernelText]) -> str:
@@ -68,13 +69,16 @@ def _order(func: PrimFunc) -> dict[Var, int]:
     return order
 
 
-def build(func: PrimFunc, ctx: PassContext) -> Artifact:
-    """Print; compile if the architecture is known and a compiler is here."""
+def build(func: PrimFunc, ctx: PassContext, memory: str = "cuda") -> Artifact:
+    """Print; compile if the architecture is known and a compiler is here. memory: as `compile_host` takes it."""
     start = time.perf_counter()
-    program = print_program(func, ctx)
+    program, host = print_program(func, ctx)
     seconds = {"print": time.perf_counter() - start}
+    start = time.perf_counter()
+    code = compile_host(host, ctx, memory)
+    seconds["host"] = time.perf_counter() - start
     arch = target_arch(ctx)
-    launcher = Launcher(program, arch)
+    launcher = Launcher(program, code, arch)
     if arch and toolchain.available():
         start = time.perf_counter()
         launcher.cubin(arch)
@@ -108,6 +112,7 @@ def _save(launcher: Launcher, folder: Any) -> None:
         codes.append({"arch": arch, "careful": careful, "file": file, "log": cubin.log})
     record = {"program": launcher.program.to_json(), "arch": launcher.arch, "codes": codes}
     Path(folder, PROGRAM).write_text(json.dumps(record), encoding="utf-8")
+    launcher.host.save(Path(folder))
 
 
 def load(folder: Any, ctx: PassContext) -> Artifact:
@@ -118,9 +123,10 @@ def load(folder: Any, ctx: PassContext) -> Artifact:
         data = Path(folder, code["file"]).read_bytes()
         cubin = toolchain.Cubin(code["arch"], data, code["log"], toolchain.reports_of(code["log"]))
         cubins[code["arch"], bool(code["careful"])] = cubin
-    return _artifact(Launcher(CudaProgram.from_json(record["program"]), record["arch"], cubins), ctx, {})
+    program = CudaProgram.from_json(record["program"])
+    return _artifact(Launcher(program, HostCode.load(Path(folder), program.name), record["arch"], cubins), ctx, {})
 
 
 def version(ctx: PassContext) -> str:
     """What the machine code depends on besides the program: compiler, headers, architecture."""
-    return f"cuda-1 {toolchain.version()} {toolchain.header_fingerprint()} {target_arch(ctx)} {hooks.key()}"
+    return f"cuda-2 {toolchain.version()} {toolchain.header_fingerprint()} {target_arch(ctx)} {host_version()} {hooks.key()}"

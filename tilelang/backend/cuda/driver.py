@@ -6,7 +6,10 @@ JAX share. Errors carry the driver's name of the failure.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 from ...errors import TileRuntimeError
@@ -16,14 +19,32 @@ _lock = threading.Lock()
 _contexts: dict[int, Any] = {}
 
 
-def make_current(device: int) -> None:
-    """Make the primary context of `device` this thread's current one."""
+def _context(device: int) -> Any:
     driver = bindings()
     with _lock:
         if device not in _contexts:
             handle = check(driver.cuDeviceGet(device), f"device {device}")
             _contexts[device] = check(driver.cuDevicePrimaryCtxRetain(handle), f"context of device {device}")
-    check(driver.cuCtxSetCurrent(_contexts[device]), f"context of device {device}")
+    return _contexts[device]
+
+
+@contextlib.contextmanager
+def context_of(device: int) -> Iterator[None]:
+    """The primary context of `device` is this thread's current one inside. Outside it is what it was; a thread that had none keeps it."""
+    driver = bindings()
+    before = check(driver.cuCtxGetCurrent(), "current context")
+    check(driver.cuCtxSetCurrent(_context(device)), f"context of device {device}")
+    try:
+        yield
+    finally:
+        if int(before):
+            check(driver.cuCtxSetCurrent(before), "leaving a context")
+
+
+@functools.cache
+def launch_function() -> int:
+    """The address of the driver's `cuLaunchKernelEx`, which CUDA 12 has."""
+    return int(check(bindings().cuGetProcAddress(b"cuLaunchKernelEx", 12000, 0), "cuLaunchKernelEx of the driver")[0])
 
 
 def load_module(data: bytes) -> Any:
@@ -31,8 +52,8 @@ def load_module(data: bytes) -> Any:
     return check(bindings().cuModuleLoadData(data), "loading machine code")
 
 
-def get_function(module: Any, name: str, shared: int, device: int) -> Any:
-    """A kernel, allowed to use `shared` bytes of dynamic shared memory."""
+def get_function(module: Any, name: str, shared: int, device: int) -> int:
+    """The handle of a kernel, allowed to use `shared` bytes of dynamic shared memory."""
     driver = bindings()
     function = check(driver.cuModuleGetFunction(module, name.encode()), f"kernel {name}")
     limit = attribute(device, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
@@ -43,9 +64,4 @@ def get_function(module: Any, name: str, shared: int, device: int) -> Any:
     if shared > 48 * 1024:
         key = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         check(driver.cuFuncSetAttribute(function, key, shared), f"{name}: {shared} bytes of shared memory")
-    return function
-
-
-def synchronize(device: int) -> None:
-    make_current(device)
-    check(bindings().cuCtxSynchronize(), "synchronising")
+    return int(function)

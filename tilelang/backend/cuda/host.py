@@ -1,22 +1,19 @@
-"""The host part of a program as the text of a Python function.
+"""The host part of a program as a function of TIR: checks, the host's own statements, one launch for each kernel region.
 
-In: a `PrimFunc` with kernel regions. Out: `call(parameters)`: checks the arguments, binds symbolic extents, computes grids and launches
-the kernels in order. The text needs nothing but the names that `launch.py` puts into its namespace, so that it can be kept in a cache.
-
-A check that fails raises `Refused`; the runtime then looks for the reason and tells the user.
+In: a `PrimFunc` with kernel regions, and the printed kernels. Out: a `PrimFunc` without any, which `host_code.py` compiles. docs/host.md
+says what the function does and how the table looks that it takes as its first parameter.
 """
 
-# ruff: noqa: SIM905
 from __future__ import annotations
 
-import keyword
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from ...errors import InternalError, TileNotSupportedError
-from ...ir.dialect import GLOBAL, op_name
-from ...ir.dtype_table import FLOATS, INTEGERS
-from ...ir.kernel import match_kernel
+from ...errors import TileNotSupportedError
+from ...ir.dialect import GLOBAL, LOCAL, op_name
+from ...ir.kernel import KernelRegion, match_kernel
+from ...ir.rewrite import Descend, rewrite, substitute
 from ...ir.tvm_api import (
     AllocBuffer,
     AssertStmt,
@@ -24,340 +21,339 @@ from ...ir.tvm_api import (
     Bind,
     BufferStore,
     Call,
-    Cast,
     DeclBuffer,
     Evaluate,
     Expr,
-    FloatImm,
-    For,
     IfThenElse,
     IntImm,
+    Op,
     PrimFunc,
-    SeqStmt,
     Stmt,
     StringImm,
     TensorLoad,
     Var,
-    While,
+    const,
+    decl_buffer,
     dtype_of,
     is_buffer,
+    load,
     location_of,
+    seq,
     shape_of,
+    store,
     tirx,
 )  # fmt: skip
-from .cpp_types import bytes_of, is_float
+from .cpp_types import bytes_of
+from .program import KernelText
 
-_BINARY = {tirx.Add: "+", tirx.Sub: "-", tirx.Mul: "*", tirx.EQ: "==", tirx.NE: "!=", tirx.LT: "<", tirx.LE: "<=", tirx.GT: ">",
-           tirx.GE: ">=", tirx.And: "and", tirx.Or: "or", tirx.BitwiseAnd: "&", tirx.BitwiseOr: "|", tirx.BitwiseXor: "^",
-           tirx.LShift: "<<", tirx.RShift: ">>"}  # fmt: skip
-_FUNCTION = {tirx.FloorDiv: "floor_div", tirx.FloorMod: "floor_mod", tirx.Mod: "trunc_mod", tirx.Min: "min", tirx.Max: "max"}
-# Names of the namespace in which the text runs.
-RESERVED = frozenset(
-    "call Refused kernels fast slow load workspace current_stream floor_div floor_mod trunc_div trunc_mod min max int float bool device "
-    "stream careful grad_enabled solve fail address current_device range".split()
-) | {*FLOATS, *INTEGERS, "handle"}
+# The table: words before the kernels, devices it has room for, words of a kernel.
+LAUNCH, STREAM, COOPERATIVE, HEAD = 0, 1, 2, 4
+DEVICES = 64
+KERNEL_WORDS = 2
+# What the function calls back (`launch.py`).
+LOAD, FAILED, WORKSPACE = "tilelang.cuda.load", "tilelang.cuda.failed", "tilelang.cuda.workspace"
+DEVICE = "tilelang_device"  # stands for the number of the tensors' device until MakePackedAPI has made a variable of it
+_LAUNCH, _STREAM, _ADDRESS = "tilelang_launch", "tilelang_stream", "tilelang_address"
+CUDA_DEVICE = 2  # DLPack's kDLCUDA
+CONFIG_WORDS = 8  # CUlaunchConfig of cuda.h: 4-byte grid x y z, block x y z, shared bytes, padding, stream, attributes, their number
+_MAX_GRID = (1 << 32) - 1
 
-
-class HostNames:
-    """Python names of host variables."""
-
-    def __init__(self) -> None:
-        self._of: dict[Var, str] = {}
-        self._used: set[str] = set(RESERVED)
-
-    def of(self, var: Var) -> str:
-        if var not in self._of:
-            self._of[var] = self.fresh(str(var.name))
-        return self._of[var]
-
-    def fresh(self, wanted: str) -> str:
-        base = wanted if wanted.isidentifier() and not keyword.iskeyword(wanted) and not wanted.startswith("__") else "v"
-        name, count = base, 0
-        while name in self._used:
-            count += 1
-            name = f"{base}_{count}"
-        self._used.add(name)
-        return name
-
-    def known(self, var: Var) -> bool:
-        return var in self._of
+# What TIR cannot say: calls through addresses, and addresses of bfloat16 memory (TVM's passes refuse `reinterpret` there).
+HELPERS = f"""define i32 @{_LAUNCH}(i64 %launch, ptr %config, i64 %function, ptr %parameters) alwaysinline nounwind {{
+  %driver = inttoptr i64 %launch to ptr
+  %kernel = inttoptr i64 %function to ptr
+  %status = call i32 %driver(ptr %config, ptr %kernel, ptr %parameters, ptr null)
+  ret i32 %status
+}}
+define i64 @{_STREAM}(i64 %get, i32 %type, i32 %device) alwaysinline nounwind {{
+  %function = inttoptr i64 %get to ptr
+  %stream = call ptr %function(i32 %type, i32 %device)
+  %value = ptrtoint ptr %stream to i64
+  ret i64 %value
+}}
+define i64 @{_ADDRESS}(ptr %pointer) alwaysinline nounwind {{
+  %value = ptrtoint ptr %pointer to i64
+  ret i64 %value
+}}
+"""
 
 
-class HostText:
-    """Writes the function. `arguments`: for each kernel region, in order, the variables it takes. `written`: tensors that the
-    program writes."""
+@dataclass(frozen=True)
+class Slot:
+    """The place of one kernel parameter in a frame: size and alignment in bytes, multiples of 8."""
 
-    def __init__(self, func: PrimFunc, arguments: Sequence[Sequence[Var]], written: Collection[Var]) -> None:
-        self.func, self.arguments, self.written = func, list(arguments), written
-        self.names = HostNames()
-        self.lines: list[str] = []
-        self.depth = 1
+    size: int = 8
+    alignment: int = 8
+
+
+def frame_offsets(slots: Sequence[Slot]) -> tuple[list[int], int]:
+    """Word at which each parameter's value begins, counted from the first value, and the number of words."""
+    offsets, end = [], 0
+    for slot in slots:
+        start = -(-end // slot.alignment) * slot.alignment
+        offsets.append(start // 8)
+        end = start + slot.size
+    return offsets, end // 8
+
+
+def table_words(kernels: int) -> int:
+    return HEAD + DEVICES * 2 * kernels * KERNEL_WORDS
+
+
+def kernel_word(device: Any, careful: Any, kernels: int, k: int = 0) -> Any:
+    """Where the words of a kernel begin in the table."""
+    return HEAD + ((device * 2 + careful) * kernels + k) * KERNEL_WORDS
+
+
+def takes_tensors(func: PrimFunc) -> bool:
+    """Does the program have a tensor whose device decides? Without one the function takes device and stream after the table."""
+    return any(is_buffer(p) for p in func.params)
+
+
+def host_function(func: PrimFunc, kernels: Sequence[KernelText], written: Collection[Var]) -> PrimFunc:
+    """The function. written: tensors that the program writes, under every name. Raises TileNotSupportedError for statements that the host
+    cannot do on device memory."""
+    return HostFunction(func, kernels, written).make()
+
+
+class HostFunction:
+    """Makes the function of one program."""
+
+    def __init__(self, func: PrimFunc, kernels: Sequence[KernelText], written: Collection[Var]) -> None:
+        self.func, self.kernels, self.written = func, list(kernels), written
+        self.address = Var("table", "int64")
+        self.table = decl_buffer((table_words(len(kernels)),), "int64", "words")
+        self.device, self.stream, self.careful = Var("device", "int32"), Var("stream", "int64"), Var("careful", "int32")
+        self.row = Var("row", "int32")
+        self.values = CONFIG_WORDS + -(-max((len(k.facts.parameters) for k in kernels), default=0) // 8) * 8  # frame: where values begin
+        words = max((frame_offsets(_slots(k))[1] for k in kernels), default=0)
+        self.frame = decl_buffer((self.values + max(words, 1),), "int64", "frame", LOCAL, alignment=64)
         self.next_kernel = 0
-        self.pointers: dict[Var, str] = {}  # buffer -> Python name of its address
-        self.cells: set[Var] = set()  # variables of the host, kept as lists of one
+        self.cells: set[Var] = set()  # variables of the host
+        taken = {v for k in kernels for v in k.arguments}
+        # Tensors that kernels take, and the variables of their addresses.
+        self.addresses = {p: Var(f"{p.name}_address", "int64") for p in func.params if is_buffer(p) and p in taken}
+        self.narrow: dict[Var, Var] = {}  # scalar parameters of 16-bit floats -> what the function takes for them
 
-    def text(self) -> str:
-        """The whole function."""
-        parameters = [self.names.of(p) for p in self.func.params]
-        self._check_parameters()
-        self._statement(self.func.body)
-        if self.lines and self.lines[-1].endswith(":"):
-            self.line("pass")
-        return "\n".join([f"def call({', '.join(parameters)}):", *(self.lines or ["    pass"])]) + "\n"
+    def make(self) -> PrimFunc:
+        params = [self._parameter(p) for p in self.func.params]
+        tensors = takes_tensors(self.func)
+        hidden = [self.address] if tensors else [self.address, self.device, self.stream]
+        body = rewrite(self.func.body, {
+            AttrStmt: self._attribute, AllocBuffer: self._alloc, BufferStore: self._store, TensorLoad: self._load, Evaluate: self._evaluate,
+            (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod): _total_division,
+        })  # fmt: skip
+        body = substitute(body, {old: tirx.Cast(dtype_of(old), new) for old, new in self.narrow.items()})
+        text = AttrStmt(StringImm("launch"), "pragma_import_llvm", StringImm(HELPERS), seq([*self._entry(tensors), body]))
+        return PrimFunc([*hidden, *params], text, self.func.ret_type, self.func.attrs, self.func.span)
 
-    def line(self, text: str) -> None:
-        self.lines.append("    " * self.depth + text)
+    def _parameter(self, param: Var) -> Var:
+        if not is_buffer(param) and str(getattr(param.ty, "dtype", "")) in ("float16", "bfloat16"):
+            self.narrow[param] = Var(param.name, "float32")
+        return self.narrow.get(param, param)
 
-    # ---------------------------------------------------------------- parameters
-    def _check_parameters(self) -> None:
-        used = {v for taken in self.arguments for v in taken}
-        tensors = [p for p in self.func.params if is_buffer(p)]
-        for p in self.func.params:
-            if not is_buffer(p) and not hasattr(p.ty, "dtype"):
-                self.line(f"{self.names.of(p)} = address({self.names.of(p)})")
-        compound: list[tuple[Expr, str]] = []
-        bound: set[Var] = {p for p in self.func.params if not is_buffer(p)}
-        known_device = False
-        for p in tensors:
-            name, shown = self.names.of(p), str(p.name)
-            tests = [f"{name}.dtype is not {dtype_of(p)}", f"{name}.is_neg()"]
-            if p in self.written:
-                tests.append(f"{name}.requires_grad and grad_enabled()")
-            if not len(p.ty.strides):
-                tests.append(f"not {name}.is_contiguous()")
-            shape = self._shape(p, name, tests, bound, compound)
-            if p in used:
-                if known_device:
-                    tests.append(f"{name}.get_device() != device")
-                else:
-                    self.line(f"device = {name}.get_device()")
-                    tests.append("device < 0")
-                known_device = True
-            self.line(f"if {' or '.join(tests)}: raise Refused({shown!r})")
-            if len(p.ty.strides):
-                self._strides(p, name, shape, bound, compound)
-            self.pointers[p] = self.names.fresh(f"p_{name}")
-            self.line(f"{self.pointers[p]} = {name}.data_ptr()")
-        for expr, actual in compound:
-            self._compound(expr, actual, bound)
-        if not known_device:
-            self.line("device = current_device()")
-        self.line("stream = current_stream(device)")
-        self._careful([p for p in tensors if p in used])
+    # ---------------------------------------------------------------- entry
+    def _entry(self, tensors: bool) -> list[Stmt]:
+        start: list[Stmt] = [DeclBuffer(self.table, data=tirx.reinterpret(self.table.data.ty, self.address))]
+        if tensors:
+            start.append(Bind(self.device, tirx.call_extern("int32", DEVICE)))
+        inside = tirx.And(self.device >= _int32(0), self.device < _int32(DEVICES))
+        start.append(AssertStmt(inside, StringImm("ValueError"), [StringImm(f"a device number of {DEVICES} and more")]))
+        if not self.kernels:
+            return start
+        start += [Bind(address, _integer(p.data)) for p, address in self.addresses.items()]
+        start.append(Bind(self.careful, tirx.Cast("int32", self._is_careful())))
+        start.append(Bind(self.row, kernel_word(self.device, self.careful, len(self.kernels))))
+        missing = tirx.EQ(self._word(self.row), _int64(0))
+        start.append(IfThenElse(missing, Evaluate(_packed("int32", LOAD, self.address, self.device, self.careful)), None))
+        if tensors:
+            start.append(Bind(self.stream, tirx.call_extern("int64", _STREAM, self._word(STREAM), _int32(CUDA_DEVICE), self.device)))
+        start += [AllocBuffer(self.frame), self._set(4, self.stream)]
+        return start
 
-    def _shape(self, p: Var, name: str, tests: list[str], bound: set[Var], compound: list[tuple[Expr, str]]) -> str:
-        """Binds new symbols among the extents, adds the tests of the others; the name that the shape gets, "" for none."""
-        extents = shape_of(p)
-        if all(isinstance(e, int) for e in extents) and not len(p.ty.strides):
-            tests.append(f"{name}.shape != {tuple(extents)}")
-            return ""
-        shape = self.names.fresh(f"shape_{name}")
-        parts = []
-        for axis, extent in enumerate(extents):
-            part = self.names.fresh(f"{name}_{axis}")
-            if isinstance(extent, Var) and extent not in bound:
-                bound.add(extent)
-                part = self.names.of(extent)
-            elif isinstance(extent, int | Var):
-                tests.append(f"{part} != {extent if isinstance(extent, int) else self.names.of(extent)}")
-            else:
-                compound.append((extent, part))
-            parts.append(part)
-        self.line(f"{shape} = {name}.shape")
-        self.line(f"if len({shape}) != {len(extents)}: raise Refused({str(p.name)!r})")
-        if parts:
-            self.line(f"{', '.join(parts)}, = {shape}")
-        return shape
-
-    def _strides(self, p: Var, name: str, shape: str, bound: set[Var], compound: list[tuple[Expr, str]]) -> None:
-        strides = self.names.fresh(f"strides_{name}")
-        self.line(f"{strides} = {name}.stride()")
-        for axis, stride in enumerate(p.ty.strides):
-            if isinstance(stride, Var) and stride not in bound:
-                bound.add(stride)
-                self.line(f"{self.names.of(stride)} = {strides}[{axis}]")
-            elif isinstance(stride, IntImm | Var):
-                wanted = str(int(stride)) if isinstance(stride, IntImm) else self.names.of(stride)
-                self.line(f"if {strides}[{axis}] != {wanted} and {shape}[{axis}] > 1 and 0 not in {shape}: raise Refused({str(p.name)!r})")
-            else:
-                compound.append((stride, f"{strides}[{axis}]"))
-
-    def _compound(self, expr: Expr, actual: str, bound: set[Var]) -> None:
-        """An extent such as 2 * n + 1: gives the only symbol that is not known yet, or is compared."""
-        unknown = [v for v in _variables(expr) if v not in bound]
-        if len(unknown) == 1:
-            name = self.names.of(unknown[0])
-            self.line(f"{name} = solve(lambda {name}: {self.expr(expr)}, {actual})")
-            bound.add(unknown[0])
-        if len(unknown) <= 1:
-            self.line(f"if {actual} != {self.expr(expr)}: raise Refused()")
-
-    def _careful(self, tensors: list[Var]) -> None:
-        """Do the tensors break what the fast kernels assume: 16-byte alignment, and no memory under two names?"""
-        addresses = [self.pointers[p] for p in tensors]
-        written = [self.pointers[p] for p in tensors if p in self.written]
-        pairs = [f"{w} == {a}" for k, w in enumerate(written) for a in addresses if a != w and a not in written[:k]]
-        tests = [f"({' | '.join(addresses)}) & 15", *pairs] if addresses else ["False"]
-        if len(pairs) > len(addresses):
-            tests = [tests[0], f"len({{{', '.join(addresses)}}}) != {len(addresses)}"]
-        self.line(f"careful = {' or '.join(tests)}")
-        self.line("kernels = slow.get(device) or load(device, True) if careful else fast.get(device) or load(device, False)")
+    def _is_careful(self) -> Expr:
+        """Do the tensors that kernels take break what the fast text assumes: 16-byte alignment, no written memory under two names?"""
+        condition: Expr = const(False, "bool")
+        before: list[Var] = []
+        for p, address in self.addresses.items():
+            condition = tirx.Or(condition, tirx.NE(tirx.bitwise_and(address, _int64(15)), _int64(0)))
+            for other in before:
+                if p in self.written or other in self.written:
+                    start = self.addresses[other]
+                    overlap = tirx.And(address < start + _byte_count(other), start < address + _byte_count(p))
+                    condition = tirx.Or(condition, overlap)
+            before.append(p)
+        return condition
 
     # ---------------------------------------------------------------- statements
-    def _statement(self, node: Stmt) -> None:
+    def _attribute(self, node: Any, descend: Descend) -> Stmt:
         region = match_kernel(node)
-        if region is not None:
-            self._launch(region)
-            return
-        rule = self._rules().get(type(node))
-        if rule is None:
-            raise InternalError(f"no host form of {type(node).__name__}: {node}")
-        rule(node)
+        return descend.children(node) if region is None else self._launch(region, descend)
 
-    def _rules(self) -> dict[type, Callable[[Any], Any]]:
-        return {
-            SeqStmt: lambda s: [self._statement(x) for x in s.seq], AttrStmt: lambda s: self._statement(s.body), Bind: self._bind,
-            AllocBuffer: self._alloc, DeclBuffer: self._view, BufferStore: self._store, Evaluate: self._evaluate, For: self._for,
-            IfThenElse: self._if, While: self._while, AssertStmt: self._assert,
-        }  # fmt: skip
-
-    def _launch(self, region: Any) -> None:
-        taken = self.arguments[self.next_kernel]
-        grid, tests = [], []
-        for _, extent in region.blocks:
-            text = str(extent) if isinstance(extent, int) else self.expr(extent)
-            if not isinstance(extent, int) and not isinstance(extent, Var):
-                name = self.names.fresh(f"grid_{'xyz'[len(grid)]}")
-                self.line(f"{name} = {text}")
-                text = name
-            if not (isinstance(extent, int) and extent > 0):
-                tests.append(f"{text} > 0")
-            grid.append(text)
-        grid += ["1"] * (3 - len(grid))
-        values = [self.pointers[v] if is_buffer(v) else self.names.of(v) for v in taken]
-        guard = f"if {' and '.join(tests)}: " if tests else ""
-        self.line(f"{guard}kernels[{self.next_kernel}]({', '.join([*grid, 'stream', *values])})")
+    def _launch(self, region: KernelRegion, descend: Descend) -> Stmt:
+        k = self.next_kernel
         self.next_kernel += 1
+        facts = self.kernels[k].facts
+        extents = [_int64(e) if isinstance(e, int) else tirx.Cast("int64", descend(e)) for _, e in region.blocks]
+        grid = [Var(f"grid_{axis}", "int64") for axis in "xyz"]
+        binds = [Bind(var, extents[n] if n < len(extents) else _int64(1)) for n, var in enumerate(grid)]
+        x, y, z = (tirx.Min(var, _int64(_MAX_GRID)) for var in grid)
+        (bx, by, bz), attribute = facts.block, self._word(COOPERATIVE) if facts.cooperative else _int64(0)
+        body: list[Stmt] = [
+            self._set(0, _pair(x, y)), self._set(1, _pair(z, _int64(bx))), self._set(2, _int64(by | bz << 32)),
+            self._set(3, _int64(facts.shared)), self._set(5, attribute), self._set(6, _int64(int(facts.cooperative))),
+            *self._parameters(k),
+        ]  # fmt: skip
+        status = Var("status", "int32")
+        config, parameters = self._pointer(0), self._pointer(CONFIG_WORDS)
+        function = self._word(self.row + _int32(k * KERNEL_WORDS))
+        body.append(Bind(status, tirx.call_extern("int32", _LAUNCH, self._word(LAUNCH), config, function, parameters)))
+        told = [self.address, self.device, self.careful, _int32(k), status, _integer(config), _integer(parameters)]
+        body.append(IfThenElse(tirx.NE(status, _int32(0)), Evaluate(_packed("int32", FAILED, *told)), None))
+        some = [var > _int64(0) for var, extent in zip(grid, extents, strict=False) if not (isinstance(extent, IntImm) and int(extent) > 0)]
+        launch = seq(body)
+        for condition in reversed(some):
+            launch = IfThenElse(condition, launch, None)
+        return seq([*binds, launch])
 
-    def _bind(self, node: Any) -> None:
-        self.line(f"{self.names.of(node.var)} = {self.expr(node.value)}")
+    def _parameters(self, k: int) -> list[Stmt]:
+        """Stores of the values and of their addresses."""
+        kernel = self.kernels[k]
+        values = [self._value(v) for v in kernel.arguments]
+        if kernel.facts.cooperative:
+            values.append(self._word(self.row + _int32(k * KERNEL_WORDS + 1)))
+        stores: list[Stmt] = []
+        for n, (value, offset) in enumerate(zip(values, frame_offsets(_slots(kernel))[0], strict=True)):
+            stores.append(self._set(self.values + offset, value))
+            stores.append(self._set(CONFIG_WORDS + n, _integer(self._pointer(self.values + offset))))
+        return stores
 
-    def _alloc(self, node: Any) -> None:
+    def _value(self, var: Var) -> Expr:
+        """A kernel argument as the word whose first bytes are its value (processors of hosts with GPUs are little-endian)."""
+        if is_buffer(var):
+            return self.addresses[var] if var in self.addresses else _integer(var.data)
+        dtype = str(getattr(var.ty, "dtype", "handle"))
+        if dtype == "handle":
+            return _integer(var)
+        if var in self.narrow:
+            return _half_bits(self.narrow[var]) if dtype == "float16" else _bfloat_bits(self.narrow[var])
+        if dtype.startswith("float"):
+            if bytes_of(dtype) < 4:
+                raise TileNotSupportedError(f"{var.name}: a scalar of {dtype} as argument of a kernel", remedy="pass it as float32")
+            return tirx.reinterpret("int64", var) if dtype == "float64" else tirx.Cast("int64", tirx.reinterpret("int32", var))
+        return tirx.Cast("int64", var)
+
+    def _alloc(self, node: Any, descend: Descend) -> Stmt:
         buffer = node.buffer
-        name = self.names.of(buffer)
         if buffer.scope() != GLOBAL:
             self.cells.add(buffer)
-            self.line(f"{name} = [0]")
-            return
-        count = " * ".join(str(e) if isinstance(e, int) else self.expr(e) for e in shape_of(buffer)) or "1"
-        self.pointers[buffer] = self.names.fresh(f"p_{name}")
-        self.line(f"{name} = workspace({count} * {bytes_of(dtype_of(buffer))}, device, stream)")
-        self.line(f"{self.pointers[buffer]} = {name}.data_ptr()")
+            return descend.children(node)
+        size: Expr = _int64(bytes_of(dtype_of(buffer)))
+        for extent in shape_of(buffer):
+            size = tirx.Mul(size, _int64(extent) if isinstance(extent, int) else tirx.Cast("int64", descend(extent)))
+        place = Var(f"{buffer.name}_address", "int64")
+        return seq([
+            Bind(place, _packed("int64", WORKSPACE, self.address, self.device, size), node.span),
+            DeclBuffer(buffer, data=tirx.reinterpret(buffer.data.ty, place)),
+        ])  # fmt: skip
 
-    def _view(self, node: Any) -> None:
-        self.pointers[node.buffer] = self.names.fresh(f"p_{node.buffer.name}")
-        self.line(f"{self.pointers[node.buffer]} = {self.expr(node.data)}")
-
-    def _store(self, node: Any) -> None:
+    def _store(self, node: Any, descend: Descend) -> Stmt:
         if node.buffer not in self.cells:
-            raise self._device_memory(node)
-        self.line(f"{self.names.of(node.buffer)}[0] = {self.expr(node.value)}")
+            raise _device_memory(node)
+        return descend.children(node)
 
-    def _device_memory(self, node: Any) -> Exception:
-        return TileNotSupportedError(
-            "an element of a tensor outside `with T.Kernel(...)`: its memory is on the device", at=location_of(node),
-            remedy="read or write it in a kernel",
-        )  # fmt: skip
+    def _load(self, node: Any, descend: Descend) -> Expr:
+        if node.source not in self.cells:
+            raise _device_memory(node)
+        return descend.children(node)
 
-    def _evaluate(self, node: Any) -> None:
-        if not isinstance(node.value, IntImm) and op_name(node.value) != "tl.hint":
-            raise TileNotSupportedError(f"{node.value} outside a kernel", at=location_of(node))
+    def _evaluate(self, node: Any, descend: Descend) -> Stmt:
+        name = op_name(node.value) if isinstance(node.value, Call) else ""
+        if name == "tl.hint" or isinstance(node.value, IntImm):
+            return Evaluate(_int32(0))
+        if name.startswith("tl."):
+            raise TileNotSupportedError(f"{name} outside a kernel", at=location_of(node))
+        return descend.children(node)
 
-    def _body(self, head: str, body: Stmt) -> None:
-        self.line(head)
-        self.depth += 1
-        before = len(self.lines)
-        self._statement(body)
-        if len(self.lines) == before:
-            self.line("pass")
-        self.depth -= 1
+    # ---------------------------------------------------------------- words
+    def _word(self, index: Any) -> Expr:
+        return load(self.table, [_int32(index) if isinstance(index, int) else index])
 
-    def _for(self, node: Any) -> None:
-        low, extent = self.expr(node.min), self.expr(node.extent)
-        end = extent if low == "0" else f"{low} + {extent}"
-        self._body(f"for {self.names.of(node.loop_var)} in range({low}, {end}):", node.body)
+    def _set(self, word: int, value: Expr) -> Stmt:
+        return store(self.frame, value, [_int32(word)])
 
-    def _if(self, node: Any) -> None:
-        self._body(f"if {self.expr(node.condition)}:", node.then_case)
-        if node.else_case is not None:
-            self._body("else:", node.else_case)
-
-    def _while(self, node: Any) -> None:
-        self._body(f"while {self.expr(node.condition)}:", node.body)
-
-    def _assert(self, node: Any) -> None:
-        parts = getattr(node, "message_parts", None) or [getattr(node, "message", "")]
-        message = "".join(str(p.value) if isinstance(p, StringImm) else str(p) for p in parts)
-        self.line(f"if not ({self.expr(node.condition)}): fail({message!r})")
-
-    # ---------------------------------------------------------------- expressions
-    def expr(self, node: Any) -> str:
-        """A host expression as Python."""
-        kind = type(node)
-        if isinstance(node, int):
-            return str(node)
-        if kind is IntImm:
-            return str(bool(int(node))) if dtype_of(node) == "bool" else str(int(node))
-        if kind is FloatImm:
-            return f"float({str(float(node.value))!r})"
-        if isinstance(node, Var):
-            return self.pointers[node] if is_buffer(node) else self.names.of(node)
-        if kind in _BINARY:
-            return f"({self.expr(node.a)} {_BINARY[kind]} {self.expr(node.b)})"
-        if kind in (tirx.FloorDiv, tirx.FloorMod) and isinstance(node.b, IntImm) and int(node.b) > 0:
-            return f"({self.expr(node.a)} {'//' if kind is tirx.FloorDiv else '%'} {int(node.b)})"
-        if kind in _FUNCTION:
-            return f"{_FUNCTION[kind]}({self.expr(node.a)}, {self.expr(node.b)})"
-        return self._other(node)
-
-    def _other(self, node: Any) -> str:
-        if isinstance(node, tirx.Div):
-            a, b = self.expr(node.a), self.expr(node.b)
-            return f"({a} / {b})" if is_float(dtype_of(node)) else f"trunc_div({a}, {b})"
-        if isinstance(node, Cast):
-            value = self.expr(node.value)
-            return f"({value} != 0)" if dtype_of(node) == "bool" else f"{'float' if is_float(dtype_of(node)) else 'int'}({value})"
-        if isinstance(node, tirx.Not):
-            return f"(not {self.expr(node.a)})"
-        if isinstance(node, tirx.Select):
-            return f"({self.expr(node.true_value)} if {self.expr(node.condition)} else {self.expr(node.false_value)})"
-        if isinstance(node, TensorLoad):
-            if node.source not in self.cells:
-                raise self._device_memory(node)
-            return f"{self.names.of(node.source)}[0]"
-        if isinstance(node, Call):
-            return self._call(node)
-        raise TileNotSupportedError(f"{node} outside a kernel", at=location_of(node))
-
-    def _call(self, node: Call) -> str:
-        name = op_name(node)
-        if name.endswith(".if_then_else"):
-            return f"({self.expr(node.args[1])} if {self.expr(node.args[0])} else {self.expr(node.args[2])})"
-        if name in ("tirx.reinterpret", "tirx.buffer_data", "prim.likely"):
-            return self.expr(node.args[0])
-        raise TileNotSupportedError(f"{name} outside a kernel", at=location_of(node))
+    def _pointer(self, word: int) -> Expr:
+        return tirx.address_of(load(self.frame, [_int32(word)]))
 
 
-def _variables(expr: Expr) -> list[Var]:
-    from_expr: dict[Var, None] = {}
+def _slots(kernel: KernelText) -> list[Slot]:
+    return [Slot() for _ in kernel.facts.parameters]
 
-    def visit(node: Any) -> None:
-        if isinstance(node, Var):
-            from_expr.setdefault(node)
-        for part in ("a", "b", "value"):
-            child = getattr(node, part, None)
-            if isinstance(child, Expr):
-                visit(child)
 
-    visit(expr)
-    return list(from_expr)
+def _device_memory(node: Any) -> Exception:
+    return TileNotSupportedError(
+        "an element of a tensor outside `with T.Kernel(...)`: its memory is on the device", at=location_of(node),
+        remedy="read or write it in a kernel",
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------- expressions
+def _int32(value: int) -> Expr:
+    return const(value, "int32")
+
+
+def _int64(value: int) -> Expr:
+    return const(value, "int64")
+
+
+def _integer(pointer: Expr) -> Expr:
+    return tirx.call_extern("int64", _ADDRESS, pointer)
+
+
+def _pair(low: Expr, high: Expr) -> Expr:
+    """Two 32-bit numbers as one word."""
+    return tirx.bitwise_or(low, tirx.shift_left(high, _int64(32)))
+
+
+def _packed(dtype: str, name: str, *values: Expr) -> Expr:
+    return Call(Op.get("tirx.tvm_call_packed"), [StringImm(name), *values], ret_ty=dtype)
+
+
+def _byte_count(buffer: Var) -> Expr:
+    """Bytes from the first element to the end of the last one; 0, or less, for a tensor without elements."""
+    shape = [_int64(e) if isinstance(e, int) else tirx.Cast("int64", e) for e in shape_of(buffer)]
+    count: Expr = _int64(1)
+    if len(buffer.ty.strides):
+        for extent, stride in zip(shape, buffer.ty.strides, strict=True):
+            count = count + (extent - _int64(1)) * tirx.Cast("int64", stride)
+    else:
+        for extent in shape:
+            count = count * extent
+    return count * _int64(bytes_of(dtype_of(buffer)))
+
+
+def _half_bits(value: Expr) -> Expr:
+    return tirx.Cast("int64", tirx.reinterpret("uint16", tirx.Cast("float16", value)))
+
+
+def _bfloat_bits(value: Expr) -> Expr:
+    """The upper half of a float32, rounded to nearest, ties to even; a NaN stays one."""
+    bits = tirx.Cast("int64", tirx.reinterpret("uint32", value))
+    odd = tirx.bitwise_and(tirx.shift_right(bits, _int64(16)), _int64(1))
+    rounded = tirx.shift_right(bits + _int64(0x7FFF) + odd, _int64(16))
+    return tirx.Select(tirx.NE(value, value), _int64(0x7FC0), rounded)
+
+
+def _total_division(node: Any, descend: Descend) -> Expr:
+    """Integer division that cannot end the process: by zero it gives 0, by -1 it negates."""
+    a, b = descend(node.a), descend(node.b)
+    dtype, kind = dtype_of(node), type(node)
+    if dtype.startswith(("float", "bfloat")) or (isinstance(b, IntImm) and int(b) not in (0, -1)):
+        return kind(a, b)
+    zero, one = const(0, dtype), const(1, dtype)
+    special = tirx.EQ(b, zero) if dtype.startswith("uint") else tirx.Or(tirx.EQ(b, zero), tirx.EQ(b, const(-1, dtype)))
+    quotient = kind(a, tirx.Select(special, one, b))
+    is_modulo = kind in (tirx.FloorMod, tirx.Mod)
+    if dtype.startswith("uint") or is_modulo:
+        return tirx.Select(special, zero, quotient)
+    return tirx.Select(special, tirx.Select(tirx.EQ(b, zero), zero, zero - a), quotient)

@@ -1,7 +1,7 @@
 """From the final program to CUDA source and a host function.
 
-In: a `PrimFunc` at THREADS level. Out: a `CudaProgram`: the text of all its kernels, what each needs to be launched, and the Python
-text of the host function that checks arguments and launches them (`host.py`).
+In: a `PrimFunc` at THREADS level. Out: a `CudaProgram`: the text of all its kernels, what each needs to be launched, and the text of the
+host function that checks arguments and launches them (`host.py`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class KernelFacts:
 @dataclass
 class CudaProgram:
     """text: CUDA source whose vector accesses assume 16-byte aligned tensors that do not overlap; careful: the same without that
-    assumption. host: text of the Python function `call`. kernels: in the order of the text."""
+    assumption. host: text of the host function. kernels: in the order of the text. takes_tensors: does the program have tensors?"""
 
     name: str
     text: str
@@ -52,6 +52,7 @@ class CudaProgram:
     host: str
     kernels: list[KernelFacts] = field(default_factory=list)
     flags: list[str] = field(default_factory=list)
+    takes_tensors: bool = True
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -61,7 +62,7 @@ class CudaProgram:
         kernels = [
             KernelFacts(k["name"], tuple(k["block"]), k["shared"], k["cooperative"], tuple(k["parameters"])) for k in data["kernels"]
         ]
-        return cls(data["name"], data["text"], data["careful"], data["host"], kernels, list(data["flags"]))
+        return cls(data["name"], data["text"], data["careful"], data["host"], kernels, list(data["flags"]), data["takes_tensors"])
 
 
 @dataclass(frozen=True)
