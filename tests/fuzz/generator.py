@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 
@@ -24,6 +25,7 @@ from .programs import (
     run_all,
     write_clipped,
 )
+from .shapes import Shapes
 
 SCOPES = ("shared.dyn", "shared", "local.fragment")
 ALLOC = {
@@ -33,7 +35,7 @@ ALLOC = {
 }
 
 
-class Generator:
+class Generator(Shapes):
     """One program. Tiles are allocated and initialised before anything reads them."""
 
     def __init__(self, seed: int):
@@ -72,12 +74,10 @@ class Generator:
         return f"not ({text})" if self.rng.random() < 0.15 else text
 
     # ---- tiles
-    def new_tile(
-        self, shape: tuple[int, ...] | None = None, dtype: str | None = None, scope: str | None = None
-    ) -> tuple[Tile, list[Stmt]]:
+    def new_tile(self, shape: tuple[int, ...] | None = None, dtype: str | None = None, scope: str | None = None) -> tuple[Tile, list[Stmt]]:
         shape = shape or choose_shape(self.rng, self.rng.choice((1, 2, 2, 2, 3)))
         tile = Tile(self.fresh("t"), shape, dtype or self.rng.choice((*FLOATS, *INTS)), scope or self.rng.choice(SCOPES))
-        spelled = ALLOC[tile.scope].format(s=shape if len(shape) > 1 or self.rng.random() < 0.5 else shape[0], d=tile.dtype)
+        spelled = ALLOC[tile.scope].format(s=shape if len(shape) > 1 or self.rng.random() < 0.5 else math.prod(shape), d=tile.dtype)
 
         def allocate(env: Env) -> None:
             env.tiles[tile.name] = np.zeros(shape, np.int64)
@@ -87,7 +87,7 @@ class Generator:
         return tile, stmts
 
     def fill(self, tile: Tile) -> Stmt:
-        value = self.rng.randint(-LIMIT, LIMIT)
+        value = self.rng.randint(tile.low, LIMIT)
         text = f"T.clear({tile.name})" if value == 0 else f"T.fill({tile.name}, {value})"
         return Stmt([text], lambda env: env.tiles[tile.name].fill(value))
 
@@ -100,6 +100,9 @@ class Generator:
             self.input_dtype(tile),
             "global",
         )
+        if self.rng.random() < 0.03:  # a tensor without elements reads as zeros
+            empty = self.rng.randrange(len(source.shape))
+            source.shape = tuple(0 if d == empty else e for d, e in enumerate(source.shape))
         self.params.append(source)
         lead = len(source.shape) - rank
         # never a plain negative number: that would count from the end
@@ -117,23 +120,23 @@ class Generator:
         return Stmt([f"T.copy({source.name}[{where}], {tile.name})"], run)
 
     def input_dtype(self, tile: Tile) -> str:
-        return tile.dtype if self.rng.random() < 0.6 else self.rng.choice((*FLOATS, *INTS))
+        return tile.dtype if tile.dtype == "uint8" or self.rng.random() < 0.6 else self.rng.choice((*FLOATS, *INTS))
 
     # ---- elementwise expressions
     def element(self, shape: tuple[int, ...], dest: Tile, depth: int = 2) -> Expr:
         rng, names = self.rng, "ijk"[: len(shape)]
         kind = rng.random()
         if depth == 0 or kind < 0.45:
-            same = [t for t in self.tiles if t.shape == shape]
-            rows = [t for t in self.tiles if len(t.shape) == 1 and t.shape[0] in shape and t is not dest]
+            same = [t for t in self.tiles if t.shape == shape and (t is dest or t.storage != dest.storage)]
+            rows = [t for t in self.tiles if len(t.shape) == 1 and t.shape[0] in shape and t.storage != dest.storage]
             choice = rng.randrange(5)
             if choice <= 1 and same:
                 t = self.pick(same)
-                return Expr(f"{t.name}[{', '.join(names)}]", lambda env, g: env.tiles[t.name][tuple(g)], LIMIT, t.dtype in INTS)
+                return Expr(t.read(", ".join(names)), lambda env, g: env.tiles[t.name][tuple(g)], LIMIT, t.dtype in INTS)
             if choice == 2 and rows:
                 t = self.pick(rows)
                 d = shape.index(t.shape[0])
-                return Expr(f"{t.name}[{names[d]}]", lambda env, g: env.tiles[t.name][g[d]], LIMIT, t.dtype in INTS)
+                return Expr(t.read(names[d]), lambda env, g: env.tiles[t.name][g[d]], LIMIT, t.dtype in INTS)
             if choice == 3:
                 d, m = rng.randrange(len(shape)), rng.randint(2, 9)
                 return Expr(f"({names[d]} % {m})", lambda env, g: g[d] % m, m, True)
@@ -179,9 +182,13 @@ class Generator:
         e = self.element(shape, dest)
         while e.bound > (120 if dest.dtype == "int8" or e.integer else 2000):
             e = self.element(shape, dest)
-        return Expr(f"T.clamp({e.text}, {-LIMIT}, {LIMIT})", lambda env, g: clamp(e.value(env, g)), LIMIT, e.integer)
+        return Expr(f"T.clamp({e.text}, {dest.low}, {LIMIT})", lambda env, g: clamp(e.value(env, g), dest.low), LIMIT, e.integer)
 
     # ---- statements
+    def takers(self, src: Tile) -> list[Tile]:
+        """Other tiles of its shape that can hold its values."""
+        return [t for t in self.tiles if t.shape == src.shape and t.storage != src.storage and t.low <= src.low]
+
     def parallel(self) -> Stmt:
         dest = self.pick(self.tiles)
         names, e = "ijk"[: len(dest.shape)], self.small(dest, dest.shape)
@@ -194,7 +201,7 @@ class Generator:
         def run(env: Env) -> None:
             g = np.meshgrid(*[np.arange(n) for n in dest.shape], indexing="ij")
             value = np.broadcast_to(e.value(env, g), dest.shape)
-            env.tiles[dest.name] = np.where(g[d] < c, value, env.tiles[dest.name]) if guard else value.astype(np.int64).copy()
+            env.put(dest.name, np.where(g[d] < c, value, env.tiles[dest.name]) if guard else value)
 
         return Stmt(head, run)
 
@@ -204,30 +211,31 @@ class Generator:
         if not sources:
             return None
         src = self.pick(sources)
-        dests = [t for t in self.tiles if t.shape == src.shape and t is not src]
+        dests = self.takers(src)
         if not dests:
             return None
         dest, (m, n), dy, dx = self.pick(dests), src.shape, self.rng.randint(-2, 2), self.rng.randint(-2, 2)
-        text = f"T.if_then_else(i + {dy} >= 0 and i + {dy} < {m} and j + {dx} >= 0 and j + {dx} < {n}, {src.name}[i + {dy}, j + {dx}], 1)"
+        inside = f"i + {dy} >= 0 and i + {dy} < {m} and j + {dx} >= 0 and j + {dx} < {n}"
+        text = f"T.if_then_else({inside}, {src.read(f'i + {dy}, j + {dx}')}, 1)"
 
         def run(env: Env) -> None:
             value = np.ones(dest.shape, np.int64)
             i, j = np.meshgrid(np.arange(m), np.arange(n), indexing="ij")
             ok = (i + dy >= 0) & (i + dy < m) & (j + dx >= 0) & (j + dx < n)
             value[ok] = env.tiles[src.name][(i + dy)[ok], (j + dx)[ok]]
-            env.tiles[dest.name] = value
+            env.put(dest.name, value)
 
         return Stmt([f"for i, j in T.Parallel({m}, {n}):", f"    {dest.name}[i, j] = {text}"], run)
 
     def copy(self) -> Stmt | None:
         src = self.pick(self.tiles)
-        dests = [t for t in self.tiles if t is not src and t.shape == src.shape]
+        dests = self.takers(src)
         if not dests:
             return None
         dest = self.pick(dests)
 
         def run(env: Env) -> None:
-            env.tiles[dest.name] = env.tiles[src.name].reshape(dest.shape).copy()
+            env.put(dest.name, env.tiles[src.name].reshape(dest.shape))
 
         return Stmt([f"T.copy({src.name}, {dest.name})"], run)
 
@@ -236,9 +244,12 @@ class Generator:
         dim = self.rng.randrange(len(src.shape))
         shape = tuple(e for d, e in enumerate(src.shape) if d != dim) or (1,)
         kind = self.rng.choice(("sum", "max", "min", "absmax", "abssum"))
-        dtype = src.dtype if kind in ("max", "min", "absmax") else {"int8": "int32", "int16": "int32"}.get(src.dtype, src.dtype)
-        if kind in ("sum", "abssum") and ((dtype == "float16" and src.shape[dim] * LIMIT > 2000) or dtype != src.dtype):
+        exact = {"float16": 2000, "bfloat16": 250, "float32": 1 << 24, "int32": 1 << 30}.get(src.dtype, 0)
+        if (kind in ("sum", "abssum") and src.shape[dim] * LIMIT > exact) or src.dtype.startswith("float8") or (
+            src.dtype == "uint8" and kind == "absmax"
+        ):  # fmt: skip
             return None
+        dtype = src.dtype
         out, stmts = self.new_tile(shape, dtype)
         clear = kind == "abssum" or self.rng.random() < 0.6
         spelled_dim = dim if self.rng.random() < 0.5 else dim - len(src.shape)
@@ -249,7 +260,7 @@ class Generator:
             fns = {"sum": x.sum, "max": x.max, "min": x.min, "absmax": abs(x).max, "abssum": abs(x).sum}
             got = fns[kind](axis=dim).reshape(shape)
             joined = {"sum": np.add, "max": np.maximum, "min": np.minimum, "absmax": np.maximum, "abssum": np.add}[kind]
-            env.tiles[out.name] = got if clear else joined(abs(old) if kind == "absmax" else old, got)
+            env.put(out.name, got if clear else joined(abs(old) if kind == "absmax" else old, got))
 
         return [
             *stmts,
@@ -269,12 +280,10 @@ class Generator:
         at = f"{tile.name}[{', '.join(names)}]"
 
         def run(env: Env) -> None:
-            env.tiles[tile.name] = clamp(env.tiles[tile.name])
+            env.put(tile.name, clamp(env.tiles[tile.name], tile.low))
 
-        return Stmt(
-            [f"for {', '.join(names)} in T.Parallel({', '.join(map(str, tile.shape))}):", f"    {at} = T.clamp({at}, {-LIMIT}, {LIMIT})"],
-            run,
-        )
+        loop = f"for {', '.join(names)} in T.Parallel({', '.join(map(str, tile.shape))}):"
+        return Stmt([loop, f"    {at} = T.clamp({tile.read(', '.join(names))}, {tile.low}, {LIMIT})"], run)
 
     def scan(self) -> list[Stmt] | None:
         options = [t for t in self.tiles if t.dtype in ("int32", "float32") and len(t.shape) <= 2]
@@ -286,13 +295,13 @@ class Generator:
         def run(env: Env) -> None:
             x = env.tiles[tile.name]
             x = np.flip(np.cumsum(np.flip(x, dim), axis=dim), dim) if reverse else np.cumsum(x, axis=dim)
-            env.tiles[tile.name] = x.copy()
+            env.put(tile.name, x)
 
         return [Stmt([f"T.cumsum({tile.name}, dim={dim}{', reverse=True' if reverse else ''})"], run), self.reclamp(tile)]
 
     def gemm(self) -> list[Stmt]:
         m, n, k = (self.rng.choice((4, 8, 16, 17, 24, 32)) for _ in range(3))
-        dtype = self.rng.choice(("float32", "float16", "int8"))
+        dtype = self.rng.choice(("float32", "float16", "int8", "bfloat16", "float8_e4m3fn"))
         ta, tb, clear = (self.rng.random() < 0.4 for _ in range(3))
         a, s1 = self.new_tile((k, m) if ta else (m, k), dtype, self.rng.choice(("shared.dyn", "shared")))
         b, s2 = self.new_tile((n, k) if tb else (k, n), dtype, self.rng.choice(("shared.dyn", "shared")))
@@ -302,7 +311,7 @@ class Generator:
         def run(env: Env) -> None:
             x, y = env.tiles[a.name], env.tiles[b.name]
             product = (x.T if ta else x) @ (y.T if tb else y)
-            env.tiles[c.name] = product if clear else env.tiles[c.name] + product
+            env.put(c.name, product if clear else env.tiles[c.name] + product)
 
         return [*s1, *s2, *s3, Stmt([f"T.gemm({a.name}, {b.name}, {c.name}{options})"], run), self.reclamp(c)]
 
@@ -330,7 +339,7 @@ class Generator:
                 t = self.pick(vectors)
                 index = tuple(self.rng.randrange(e) for e in t.shape)
                 return Stmt(
-                    [f"{name} = {name} + {t.name}[{', '.join(map(str, index))}]"],
+                    [f"{name} = {name} + {t.read(', '.join(map(str, index)))}"],
                     lambda env: env.scalars.__setitem__(name, env.scalars[name] + int(env.tiles[t.name][index])),
                 )
         return Stmt([f"{name} = {text}"], lambda env: env.scalars.__setitem__(name, env.value(text)))
@@ -435,10 +444,13 @@ class Generator:
             self.update,
             self.update,
             self.variable,
+            self.rebind,
+            self.view,
             self.new_stmts,
         ]
         if depth > 0:
             makers += [lambda: self.branch(depth), lambda: self.loop(depth), lambda: self.loop(depth), lambda: self.repeat(depth)]
+            makers += [lambda: self.pipeline(depth)] * 2
         for _ in range(count):
             made = self.rng.choice(makers)()
             if made is not None:
@@ -495,7 +507,7 @@ class Generator:
 
     def program(self) -> Program:
         rng = self.rng
-        self.grid = tuple(rng.randint(1, 3) for _ in range(rng.randint(1, 2)))
+        self.grid = tuple(rng.randint(1, 3) if rng.random() > 0.01 else 0 for _ in range(rng.randint(1, 2)))
         self.blocks, self.loops, self.inits = ["bx", "by"][: len(self.grid)], [], {}
         body: list[Stmt] = []
         for _ in range(rng.randint(1, 3)):
@@ -504,7 +516,7 @@ class Generator:
         for tile in rng.sample(self.tiles, min(len(self.tiles), 3)):
             body.append(self.save(tile))
         body += self.save_scalars()
-        threads = rng.choice((32, 64, 128, 96, 100, 256))
+        threads = rng.choice((32, 64, 128, 96, 100, 256, 1, 31, 48, 160, 384))
         params = ", ".join(f"{p.name}: T.Tensor({p.shape}, {p.dtype!r})" for p in self.params)
         index = self.blocks[0] if len(self.blocks) == 1 else f"({', '.join(self.blocks)})"
         lines = [

@@ -14,10 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 LIMIT = 15  # every stored value lies in [-LIMIT, LIMIT]: exact in int8 and in products of two in float16
-FLOATS, INTS = ("float32", "float16"), ("int32", "int16", "int8")
+FLOATS, INTS = ("float32", "float16", "bfloat16", "float8_e4m3fn"), ("int32", "int16", "int8", "uint8")
+# Element types whose arithmetic does not hold all intermediate values: elements are converted when they are read.
+WIDENED = {"bfloat16": "float32", "float8_e4m3fn": "float32", "uint8": "int32"}
 
 
 @dataclass
@@ -29,6 +32,25 @@ class Tile:
     dtype: str
     scope: str
     bound: int = LIMIT
+    root: str = ""  # name of the tile whose storage this view names; "": its own
+
+    @property
+    def low(self) -> int:
+        """The least value stored in it."""
+        return 0 if self.dtype == "uint8" else -self.bound
+
+    @property
+    def storage(self) -> str:
+        return self.root or self.name
+
+    def read(self, index: str) -> str:
+        """An element as an operand of arithmetic."""
+        wide = WIDENED.get(self.dtype)
+        return f"T.cast({self.name}[{index}], {wide!r})" if wide else f"{self.name}[{index}]"
+
+
+def numpy_type(dtype: str) -> np.dtype:
+    return np.dtype(getattr(ml_dtypes, dtype, dtype))
 
 
 class Env:
@@ -37,6 +59,10 @@ class Env:
     def __init__(self, globals_: dict[str, np.ndarray], block: dict[str, int]):
         self.tiles: dict[str, np.ndarray] = dict(globals_)
         self.scalars: dict[str, int] = dict(block)
+
+    def put(self, name: str, value: Any) -> None:
+        """Store into a tile in place: views name the same storage."""
+        self.tiles[name][...] = value
 
     def value(self, text: str) -> int:
         """Value of a scalar expression: the language's integer arithmetic is Python's."""
@@ -114,24 +140,25 @@ class Program:
         """Random arguments; outputs hold a value that no statement may leave behind by accident."""
         rng = np.random.default_rng(self.seed)
         return [
-            np.full(p.shape, 99, p.dtype) if k in self.outputs and p.name not in self.inits
-            else rng.integers(-p.bound, p.bound + 1, p.shape).astype(p.dtype)
+            np.full(p.shape, 99, numpy_type(p.dtype)) if k in self.outputs and p.name not in self.inits
+            else rng.integers(p.low, p.bound + 1, p.shape).astype(numpy_type(p.dtype))
             for k, p in enumerate(self.params)
         ]  # fmt: skip
 
     def reference(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         state = {p.name: a.astype(np.int64) for p, a in zip(self.params, arrays, strict=True)}
         for index in np.ndindex(*reversed(self.grid)):
-            block = dict(zip(("bx", "by", "bz"), reversed(index), strict=False))
+            block: dict[str, int] = dict(zip(("bx", "by", "bz"), reversed(index), strict=False))
             run_all(self.body, Env(state, block))
         return [state[self.params[k].name] for k in self.outputs]
 
 
-def clamp(value: Any, limit: int = LIMIT) -> Any:
-    return np.clip(value, -limit, limit)
+def clamp(value: Any, low: int = -LIMIT) -> Any:
+    return np.clip(value, low, LIMIT)
 
 
 def choose_shape(rng: random.Random, rank: int) -> tuple[int, ...]:
     return tuple(
-        rng.choice((1, 3, 4, 7, 8, 12, 16, 17, 24, 32, 33)) if rank > 1 else rng.choice((1, 5, 16, 31, 32, 64, 100)) for _ in range(rank)
+        rng.choice((1, 2, 3, 4, 7, 8, 12, 16, 17, 20, 24, 32, 33)) if rank > 1 else rng.choice((1, 5, 16, 31, 32, 48, 64, 100))
+        for _ in range(rank)
     )

@@ -1,4 +1,4 @@
-"""Run random programs against NumPy: `python -m tests.fuzz.run --count 5000 --seed 0 [--target cpu] [--jobs 2]`.
+"""Run random programs against NumPy: `python -m tests.fuzz.run --count 5000 --seed 0 [--target cpu,simt] [--jobs 2]`.
 
 Every program runs in a worker process, so that a crash or a hang is charged to its seed. On a failure the seed, the
 command that repeats it and the first wrong element are printed; `--show SEED` prints a program.
@@ -11,6 +11,7 @@ import contextlib
 import importlib.util
 import multiprocessing
 import pathlib
+import re
 import sys
 import tempfile
 import traceback
@@ -23,6 +24,7 @@ import numpy as np
 import tilelang
 
 from .generator import generate
+from .programs import Program
 
 
 def load_program(source: str, folder: pathlib.Path, seed: int):
@@ -49,15 +51,24 @@ def call(kernel, arrays: list[np.ndarray], target: str) -> None:
         array[...] = tensor.cpu().numpy()
 
 
-def check(seed: int, target: str = "cpu") -> str:
-    """Compile and run one program; "" if every output equals the reference, else what is wrong."""
+def check(seed: int, targets: str = "cpu", serial: bool = False) -> str:
+    """Compile and run one program for each of the targets (separated by commas); "" if every output equals the reference, else what is
+    wrong. serial: without stages in pipelined loops."""
     program = generate(seed)
+    if serial:
+        program.source = re.sub(r"num_stages=\d", "num_stages=0", program.source)
+    failures = ((target, check_on(program, target)) for target in targets.split(","))
+    return next((f"{target}: {failure}" for target, failure in failures if failure), "")
+
+
+def check_on(program: Program, target: str) -> str:
+    """Compile and run one program for one target."""
     arrays = program.arrays()
     expected = program.reference(arrays)
     try:
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            kernel = tilelang.compile(load_program(program.source, pathlib.Path(folder), seed), target=target)
+            kernel = tilelang.compile(load_program(program.source, pathlib.Path(folder), program.seed), target=target)
             call(kernel, arrays, target)
     except Exception:
         return "".join(traceback.format_exc(limit=-6))[-3000:]
