@@ -26,10 +26,12 @@ from ..passes.fence_proxies import fence_proxies
 from ..passes.guard_bounds import guard_bounds
 from ..passes.insert_barriers import insert_barriers
 from ..passes.lower_tile_ops import lower_tile_ops
+from ..passes.name_effects import name_effects
 from ..passes.partition_loops import partition_loops
 from ..passes.plan_shared import plan_shared
 from ..passes.relax_waits import relax_waits
 from ..passes.simplify import simplify
+from ..passes.widen_indices import widen_indices
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,11 @@ STAGES = (
     # tiles
     Stage("check_program", TILE, check_program, tells=True),
     Stage("check_initialisation", TILE, check_initialisation, tells=True),
+    Stage("name_effects", TILE, name_effects),
     Stage("slot:tiles", TILE),  # a GPU: plan_pipeline, infer_layouts
     # tiles -> loops
     Stage("lower_tile_ops", LOOPS, lower_tile_ops),
+    Stage("widen_indices", LOOPS, widen_indices),
     Stage("slot:loops", LOOPS),
     Stage("guard_bounds", LOOPS, guard_bounds),
     Stage("simplify", LOOPS, simplify),
@@ -55,10 +59,11 @@ STAGES = (
     Stage("partition_loops", THREADS, partition_loops),
     Stage("simplify_threads", THREADS, simplify),
     Stage("insert_barriers", THREADS, insert_barriers),
-    Stage("fence_proxies", THREADS, fence_proxies),
-    Stage("relax_waits", THREADS, relax_waits),
     Stage("apply_shared_layouts", THREADS, apply_shared_layouts),
     Stage("plan_shared", THREADS, plan_shared),
+    # after the last barrier is placed
+    Stage("fence_proxies", THREADS, fence_proxies),
+    Stage("relax_waits", THREADS, relax_waits),
 )
 
 

@@ -23,6 +23,7 @@ from ..errors import (
 )  # fmt: skip
 from ..ir.dialect import make_call
 from ..ir.dtypes import canonical
+from ..ir.effects import effects_in
 from ..ir.expr import as_expr, binary, convert, is_static, truth
 from ..ir.tvm_api import AssertStmt, Call, Evaluate, Expr, StringImm, TensorRegion, Var, dtype_of, load, region, seq, tirx
 from .constructs import Construct
@@ -280,8 +281,8 @@ class Activation(Operations, Control):
             raise
 
     def effect(self, value: Any) -> None:
-        """An expression statement: a call that returned a value is executed for its effect."""
-        if isinstance(value, Call):
+        """An expression statement: a call, and what holds one with an effect, is executed for its effect."""
+        if isinstance(value, Call) or (isinstance(value, Expr) and effects_in(value)):
             self.builder.emit(Evaluate(value, self.builder.span()))
         elif isinstance(value, Construct):
             raise TileSyntaxError(f"{value.what} without `with` or `for` has no effect", remedy=f"write `with {value.what}(...):`")

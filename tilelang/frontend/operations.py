@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import Location, TileError, TileSyntaxError, TileTypeError
 from ..ir.dtypes import canonical
 from ..ir.expr import as_expr, binary, convert, if_then_else, is_static, truth, type_of, unary
-from ..ir.tvm_api import Call, Expr, TensorRegion, Var, tirx
+from ..ir.tvm_api import Expr, TensorRegion, Var, tirx
 from .constructs import serial_loop
 from .subscripts import Access, access_buffer, access_region, check_indexable, value_of
 from .trace import Trace, reads_memory
@@ -303,8 +303,3 @@ _BUILTINS: dict[int, Callable[..., Any]] = {
     id(bool): _cast("bool", bool),
     id(pow): lambda self, a, b: binary("**", a, b),
 }
-
-
-def has_effect(value: Any) -> bool:
-    """Is an expression statement of this value worth a statement of the program?"""
-    return isinstance(value, Call)

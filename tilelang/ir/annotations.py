@@ -13,6 +13,9 @@ from ..errors import TileTypeError, TileValueError
 from .dtypes import canonical, dtype
 from .expr import as_extent
 
+# The largest extent that a 32-bit symbol may have. Indices that overhang it, as in the last block of a grid, fit in 32 bits.
+LARGEST_SIZE = (1 << 31) - (1 << 20)
+
 
 @dataclass(frozen=True)
 class TensorParam:

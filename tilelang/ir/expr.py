@@ -19,6 +19,7 @@ from .constants import constant, literal_type
 from .constants import representable as representable
 from .dialect import VAR, make_call
 from .dtype_table import TypeInfo, info, resolve
+from .effects import effects_in
 from .tvm_api import Call, Cast, Expr, FloatImm, IntImm, Span, TensorRegion, Var, const, is_buffer, load, tirx, tvm_ir
 
 Number = (bool, int, float, np.integer, np.floating, np.bool_)
@@ -279,8 +280,9 @@ def _logical(op: str, a: Any, b: Any, span: Span | None) -> Any:
         if is_static(known):
             if bool(known) == (op == "and"):
                 return truth(other)
-            return op == "or"
-    return (tirx.And if op == "and" else tirx.Or)(truth(a), truth(b), span)
+            if other is b or not effects_in(as_expr(other)):  # what stands on the left is evaluated in any case
+                return op == "or"
+    return (tirx.And if op == "and" else tirx.Or)(as_expr(truth(a)), as_expr(truth(b)), span)
 
 
 def truth(value: Any) -> Any:
@@ -324,7 +326,7 @@ def _floor_division(op: str, a: Any, b: Any, span: Span | None) -> Expr:
     if isinstance(right, IntImm):
         if isinstance(left, IntImm):
             return const(_PYTHON[op](int(left), int(right)), name)
-        if int(right) == 1:
+        if int(right) == 1 and (op == "//" or not effects_in(left)):
             return left if op == "//" else constant(0, name)
     return (tirx.FloorDiv if op == "//" else tirx.FloorMod)(left, right, span)
 
@@ -383,7 +385,9 @@ def _product(base: Expr, exponent: int, span: Span | None) -> Expr:
             result = value if result is None else tirx.Mul(result, value, span)
         exponent >>= 1
         value = tirx.Mul(value, value, span) if exponent else value
-    return constant(1, name) if result is None else result
+    if result is not None:
+        return result
+    return tirx.Add(tirx.Mul(value, constant(0, name)), constant(1, name), span) if effects_in(value) else constant(1, name)
 
 
 def unary(op: str, a: Any, span: Span | None = None) -> Any:

@@ -131,8 +131,8 @@ __all__ = [
     "AllocBuffer", "Analyzer", "AssertStmt", "AttrStmt", "Bind", "BufferStore", "Call", "Cast", "DeclBuffer", "Evaluate",
     "Expr", "FloatImm", "For", "ForKind", "IRModule", "IfThenElse", "IntImm", "IterVar", "Op", "PrimFunc", "Range",
     "SeqStmt", "Span", "Stmt", "StringImm", "TensorLoad", "TensorRegion", "Var", "While", "const", "decl_buffer",
-    "dtype_of", "env_stream_function", "ffi", "in_tvm_script", "is_buffer", "is_expr", "linear_coefficients", "load", "location_of",
-    "location_of_span", "make_span", "region", "register_op", "script_alloc", "script_store", "seq", "shape_of", "static_shape", "store",
+    "dtype_of", "effect_of", "env_stream_function", "ffi", "in_tvm_script", "is_buffer", "is_expr", "linear_coefficients", "load",
+    "location_of", "location_of_span", "make_span", "region", "register_op", "script_alloc", "script_store", "seq", "shape_of", "static_shape", "store",
     "structural_mutate", "structural_walk", "tirx", "tvm", "tvm_ir", "type_indices",
 ]  # fmt: skip
 
@@ -267,6 +267,12 @@ def register_op(name: str, effect: int) -> Op:
         tvm_ir.register_op_attr(name, "TScriptPrinterName", name.replace(".", "_"))
         _registered_names().add(name)
     return Op.get(name)
+
+
+def effect_of(name: str) -> int:
+    """TVM's CallEffectKind of the operator `name`; the operators without one are elementwise functions."""
+    found = Op.get(name).get_attr("TCallEffectKind")
+    return EFFECT_PURE if found is None else int(found)
 
 
 @functools.cache

@@ -222,9 +222,10 @@ class Facts:
         found = self.analyzer.const_int_bound(value)
         if int(found.min_value) >= limits[0] and int(found.max_value) <= limits[1]:
             return True
-        return limits[0] < 0 and not isinstance(node, Cast) and not self._any_unknown(node)
+        return limits[0] < 0 and not isinstance(node, Cast) and not self.any_unknown(node)
 
-    def _any_unknown(self, node: Expr) -> bool:
+    def any_unknown(self, node: Expr) -> bool:
+        """Is there a variable in it that may hold any value of its type?"""
         variables: list[Var] = []
         walk(node, {Var: variables.append})
         return any(v in self._unknown for v in variables)

@@ -18,7 +18,7 @@ from ..ir.access import view_roots, writes_of
 from ..ir.context import PassContext
 from ..ir.dialect import ANNOTATION_PARALLEL, ATTR_THREAD_EXTENT, GLOBAL, IF_THEN_ELSE, make_call, op_info, op_name
 from ..ir.kernel import match_kernel, rebuild_body
-from ..ir.rewrite import Descend, rewrite, uses, walk
+from ..ir.rewrite import Descend, rewrite, uses
 from ..ir.tvm_api import (
     AssertStmt,
     AttrStmt,
@@ -52,9 +52,9 @@ from ..ir.tvm_api import (
     tirx,
 )  # fmt: skip
 from .facts import Facts, conjuncts, holds_load, negated
+from .widen_indices import widened
 
 Conditions = list[Expr]  # all must hold for the statement to happen
-_ARITHMETIC = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Min, tirx.Max, tirx.FloorDiv, tirx.FloorMod)
 _KEY_OFF = "tl.disable_safe_memory_legalize"
 
 
@@ -159,11 +159,7 @@ class _Guard:
         indices, conditions = self.check_indices(node.buffer, indices)
         with self.facts.assuming(conditions):
             value = self.padded_value(node) if node.buffer in self.padding else self.expr(node.value)
-        guarded = store(node.buffer, value, indices, node.span)
-        if conditions and _has_effect(value):  # the effect happens whether or not the element exists
-            kept = Var("kept", value.ty)
-            return seq([Bind(kept, value, node.span), _conditional(store(node.buffer, kept, indices, node.span), conditions)]), []
-        return guarded, conditions
+        return store(node.buffer, value, indices, node.span), conditions
 
     def padded_value(self, node: BufferStore) -> Expr:
         """A right side that is the destination's padding as a whole where one of its loads falls outside."""
@@ -316,16 +312,22 @@ class _Guard:
         low_ok, high_ok = self.facts.inside(first, last, bound)
         if low_ok and high_ok:
             return []
-        if dtype_of(index) in ("int32", "uint32") and _may_wrap(index):
-            indices[k] = index = _widened(index)
+        if dtype_of(index) in ("int32", "uint32") and self.may_wrap(index):
+            indices[k] = index = widened(index)
             first, last = _ends(index, extent)
         conditions: Conditions = []
         if not low_ok:
             conditions.append(tirx.GE(first, const(0, dtype_of(first))))
         if not high_ok:
+            if not isinstance(bound, Var | IntImm):  # such as m * n, which may leave 32 bits
+                bound = widened(bound)
             wide = "int64" if "int64" in (dtype_of(last), dtype_of(bound)) else dtype_of(last)
             conditions.append(tirx.LT(_as(last, wide), _as(bound, wide)))
         return conditions
+
+    def may_wrap(self, index: Expr) -> bool:
+        """Arithmetic on values from memory, or on names for them? (All other index arithmetic is known to fit.)"""
+        return not isinstance(index, Var | TensorLoad | IntImm | tirx.Ramp) and (holds_load(index) or self.facts.any_unknown(index))
 
     def warn_if_never(self, buffer: Var, indices: Sequence[Expr]) -> None:
         if self.depth or self.span is None:
@@ -357,20 +359,6 @@ def _with_nest(node: For, depth: int) -> For:
     return For(node.loop_var, node.min, node.extent, node.kind, node.body, node.thread_binding, annotations, node.step, node.span)
 
 
-def _has_effect(value: Expr) -> bool:
-    """Does evaluating `value` change memory?"""
-    found: list[Any] = []
-
-    def visit(node: Call) -> None:
-        entry = op_info(node)
-        pure = node.op.name.startswith(("tirx.", "prim.")) if hasattr(node.op, "name") else False
-        if (entry is not None and entry.effect == 3) or (not pure and entry is None) or op_name(node) == "tirx.call_extern":
-            found.append(node)
-
-    walk(value, {Call: visit})
-    return bool(found)
-
-
 def _ends(index: Expr, extent: Any) -> tuple[Expr, Expr]:
     """First and last element that an index (scalar or `Ramp`) and an extent touch."""
     if isinstance(index, tirx.Ramp):
@@ -379,20 +367,6 @@ def _ends(index: Expr, extent: Any) -> tuple[Expr, Expr]:
     if extent is None or (isinstance(extent, IntImm) and int(extent) == 1):
         return index, index
     return index, index + _as(extent, dtype_of(index)) - const(1, dtype_of(index))
-
-
-def _may_wrap(index: Expr) -> bool:
-    """Arithmetic on values from memory?"""
-    return not isinstance(index, Var | TensorLoad | IntImm | tirx.Ramp) and holds_load(index)
-
-
-def _widened(index: Expr) -> Expr:
-    """The same index computed in 64 bits, where 32-bit values cannot wrap."""
-    if isinstance(index, IntImm):
-        return const(int(index), "int64")
-    if isinstance(index, _ARITHMETIC) and dtype_of(index) == "int32":
-        return type(index)(_widened(index.a), _widened(index.b))
-    return Cast("int64", index)
 
 
 def _as(value: Any, dtype: str) -> Expr:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.effects import has_effect
 from ..ir.rewrite import Descend, rewrite, substitute, uses
 from ..ir.tvm_api import (
     Analyzer,
@@ -41,7 +42,7 @@ from ..ir.tvm_api import (
     tirx,
 )  # fmt: skip
 from .loop_layouts import LoopLayout
-from .nests import Nest, has_effect
+from .nests import Nest
 from .register_maps import Digit, RegisterMap
 from .thread_groups import Threads
 

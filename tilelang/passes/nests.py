@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..ir.access import accesses
-from ..ir.dialect import ANNOTATION_PARALLEL, THREAD_SCOPES, op_info, op_name
+from ..ir.dialect import ANNOTATION_PARALLEL, THREAD_SCOPES
+from ..ir.effects import has_effect
 from ..ir.rewrite import substitute, walk
 from ..ir.tvm_api import (
     AllocBuffer,
@@ -192,14 +193,6 @@ def _memory(nest: Nest, is_fragment: Callable[[Var], bool], roots: Mapping[Var, 
 
     ffi.structural_visit(nest.body, [((Evaluate, Call), leaf)])
     nest.effects = bool(effects)
-
-
-def has_effect(call: Call) -> bool:
-    """Does evaluating this call change something outside of registers?"""
-    entry, name = op_info(call), op_name(call)
-    if entry is not None:
-        return entry.effect == 3 and name not in ("tl.hint",)
-    return name in ("tirx.call_extern", "tirx.call_packed") or not name
 
 
 def mentions(root: Any, variables: Any) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..ir.access import accesses
 from ..ir.dialect import THREAD_SCOPES
+from ..ir.effects import has_effect
 from ..ir.rewrite import substitute, walk
 from ..ir.tvm_api import (
     Analyzer,
@@ -31,7 +32,8 @@ from ..ir.tvm_api import (
 )  # fmt: skip
 from .coalescing import VECTOR_BITS
 from .facts import holds_load
-from .nests import Nest, has_effect
+from .nests import Nest
+from .widen_indices import as_written
 
 
 def is_plain(nest: Nest) -> bool:
@@ -62,7 +64,7 @@ def vector_width(nest: Nest, private: set[Var]) -> int:
             continue
         if access.ranges is None:
             return 1
-        indices = [substitute(r.min, values) for r in access.ranges]
+        indices = [as_written(substitute(r.min, values)) for r in access.ranges]
         found = _contiguous(access.buffer, indices, inner)
         if found is None:
             continue

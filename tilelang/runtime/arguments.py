@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import TileNotSupportedError, TileTypeError, TileValueError
+from ..ir.annotations import LARGEST_SIZE
 from ..ir.dtype_table import info, numpy_type
 from .arrays import (
     NUMPY_OWN,
@@ -120,6 +121,7 @@ def prepare(signature: Signature, args: Sequence[Any], device: str = "cpu") -> P
             arrays[k] = array_info(values[k], param.name)
         if k in arrays:
             _check_layout(param, arrays[k], binder)
+            _check_sizes(signature, binder)
             values[k] = _passable(param, arrays[k])
         elif param.kind == TENSOR:
             shape = tuple(_or_one(d, binder) for d in param.shape)
@@ -220,6 +222,16 @@ def _check_layout(param: Param, got: ArrayInfo, binder: Binder) -> None:
             )
 
 
+def _check_sizes(signature: Signature, binder: Binder) -> None:
+    for symbol in signature.narrow:
+        value = binder.values.get(symbol, 0)
+        if abs(value) > LARGEST_SIZE:
+            raise TileValueError(
+                f"{binder.origin[symbol]} is {value}, and the symbol {symbol} has 32 bits: at most {LARGEST_SIZE}",
+                remedy=f'declare it as T.dynamic("{symbol}", "int64")',
+            )
+
+
 def _passable(param: Param, got: ArrayInfo) -> Any:
     # The compiled function compares strides even where they mean nothing.
     return got.keep if got.direct else as_view(got, None if param.strides is None else got.strides)
@@ -315,6 +327,7 @@ def quick_call(signature: Signature, args: Sequence[Any], device: str = "cpu") -
         param, kind = signature.params[k], type(value)
         if param.kind == TENSOR:
             strided = param.strides is not None and param.written  # elements may share memory
+            checks += [(position, holds) for holds in _size_checks(signature, param)]
             if torch is not None and kind in (torch.Tensor, torch.nn.Parameter):
                 checks.append((position, _torch_distinct if strided else _torch_writable if param.written else _torch_plain))
             elif strided or kind is not np.ndarray or info(param.dtype).bits < 8:
@@ -339,6 +352,16 @@ def quick_call(signature: Signature, args: Sequence[Any], device: str = "cpu") -
     if not is_torch(like):
         views += [(k, _viewer(signature.params[k])) for k in signature.out_idx if signature.params[k].dtype not in NUMPY_OWN]
     return Quick(tuple(checks), tuple((k, make) for k, make in makers if make is not None), tuple(views))
+
+
+def _size_checks(signature: Signature, param: Param) -> list[Callable[[Any], bool]]:
+    """Tests that what 32-bit symbols stand for fits; the compiled function takes the low 32 bits without a look."""
+    tests: list[Callable[[Any], bool]] = []
+    if any(not signature.narrow.isdisjoint(symbols(dim)) for dim in param.shape):
+        tests.append(lambda array: max(array.shape, default=0) <= LARGEST_SIZE)
+    if any(not signature.narrow.isdisjoint(symbols(dim)) for dim in param.strides or ()):
+        tests.append(lambda array: max(map(abs, array.stride() if is_torch(array) else array.strides), default=0) <= LARGEST_SIZE)
+    return tests
 
 
 def _viewer(param: Param) -> Callable[[Any], View | None]:

@@ -48,11 +48,13 @@ class Param:
 
 @dataclass(frozen=True)
 class Signature:
-    """name of the program, its parameters, and the positions of those that the launcher allocates and returns."""
+    """name of the program, its parameters, and the positions of those that the launcher allocates and returns. narrow: the
+    symbols of 32 bits; an extent that one of them stands for is at most `LARGEST_SIZE`."""
 
     name: str
     params: tuple[Param, ...]
     out_idx: tuple[int, ...] = ()
+    narrow: frozenset[str] = frozenset()
 
     @property
     def inputs(self) -> tuple[int, ...]:
@@ -117,7 +119,7 @@ def signature_of(func: PrimFunc, out_idx: Any = None) -> Signature:
             kind = POINTER if dtype == "handle" else SCALAR
             params.append(Param(names.of(var), kind, dtype, written=var in written, used=var in used))
     name = str(attrs["global_symbol"]) if "global_symbol" in attrs else "main"
-    signature = Signature(name, tuple(params), normalise_out_idx(chosen, params))
+    signature = Signature(name, tuple(params), normalise_out_idx(chosen, params), _narrow(func, names))
     _check_outputs(signature)
     return signature
 
@@ -186,6 +188,16 @@ class _Names:
         if name not in _BINARY:
             raise TileValueError(f"extent {expr} in a parameter", remedy="use + - * // % min max of symbols and constants")
         return (name, self.dim(expr.a), self.dim(expr.b))
+
+
+def _narrow(func: PrimFunc, names: _Names) -> frozenset[str]:
+    """Symbols of 32 bits in shapes and strides (a scalar parameter has its own check)."""
+    found: set[Var] = set()
+    for var in func.params:
+        if is_buffer(var):
+            for extent in (*var.ty.shape, *var.ty.strides):
+                walk(extent, {Var: lambda v: found.add(v) if dtype_of(v) == "int32" and v not in func.params else None})
+    return frozenset(names.of(v) for v in found)
 
 
 def _effects(func: PrimFunc) -> tuple[set[Var], set[Var]]:

@@ -111,6 +111,8 @@ class Expressions:
         total: Value | None = None
         for index, stride in zip(indices, place.strides, strict=True):
             value = self(index, mask)
+            if place.large and not value.uniform:
+                value = Value(f"{value.text}.astype({self.scope.kind('int64')})", "int64", False)
             term = value if stride == 1 else self._combine("*", value, self._stride(stride, mask), "int64")
             total = term if total is None else self._combine("+", total, term, "int64")
         if total is None:

@@ -39,13 +39,14 @@ GLOBAL, REGISTERS, SHARED = "global", "registers", "shared"
 @dataclass(frozen=True)
 class Place:
     """Where a buffer lives: Python name of its memory object, its kind, strides in elements as Values or ints.
-    scattered: the memory begins elsewhere in every lane (`memory.Scattered`)."""
+    scattered: the memory begins elsewhere in every lane (`memory.Scattered`). large: offsets may leave 32 bits."""
 
     name: str
     kind: str
     strides: tuple[Any, ...]
     dtype: str
     scattered: bool = False
+    large: bool = False
 
 
 _HELPERS = {

@@ -6,6 +6,7 @@ In: statements, the mask under which they run. Out: lines in the scope. A condit
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,6 +36,7 @@ from ...ir.tvm_api import (
     is_buffer,
     shape_of,
 )  # fmt: skip
+from ...passes.widen_indices import widened
 from . import scope as sc
 from .effects import Effects, is_barrier
 from .expressions import Expressions
@@ -164,8 +166,10 @@ class Statements:
             step: Any = 1
             for extent in reversed(shape_of(buffer)):
                 strides.insert(0, step)
-                step = step * extent
-        self.scope.places[buffer] = Place(name, kind, tuple(strides), dtype_of(buffer))
+                step = step * (extent if isinstance(extent, int) else widened(extent))
+        sizes = [*strides, *shape_of(buffer)]
+        large = len(strides) > 1 and (not all(isinstance(s, int) for s in sizes) or math.prod(shape_of(buffer)) >= 1 << 31)
+        self.scope.places[buffer] = Place(name, kind, tuple(strides), dtype_of(buffer), large=large)
 
     def _view(self, stmt: DeclBuffer) -> None:
         source = _owner(stmt.data)

@@ -1,0 +1,44 @@
+"""Which calls do something besides computing their value.
+
+In: a call or an expression. Out: yes or no. A call has an effect if evaluating it twice, or not at all, could be noticed: it
+changes memory or the state of a generator, prints, or needs the other threads of its warp or block.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from .dialect import op_info, op_name
+from .rewrite import walk
+from .tvm_api import EFFECT_OPAQUE, Call, Expr, effect_of
+
+_HINT = "tl.hint"
+
+
+def has_effect(call: Call) -> bool:
+    """Does evaluating this call change something outside of registers?"""
+    return _named(op_name(call))
+
+
+@functools.cache
+def _named(name: str) -> bool:
+    return not name or (name != _HINT and effect_of(name) == EFFECT_OPAQUE)
+
+
+def needs_others(call: Call) -> bool:
+    """Do other threads take part in this call (shuffles, votes, reductions, barriers)?"""
+    entry = op_info(call)
+    return entry is not None and (entry.warp or entry.collective)
+
+
+def effects_in(expr: Expr) -> list[Call]:
+    """The calls with an effect inside an expression, operands before the calls that use them."""
+    found: list[Call] = []
+
+    def see(node: Any) -> None:
+        if has_effect(node):
+            found.append(node)
+
+    walk(expr, {Call: see}, order="post")
+    return found
