@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from .target import Target
 
-DEFAULT_ARCH = "sm_90"
+DEFAULT_ARCH = "sm_90a"
 REGISTERS_PER_THREAD = 255  # of 32 bits; from sm_80 on also the limit of a block, 64 Ki, is the same everywhere
 REGISTERS_PER_BLOCK = 64 * 1024
+# Of a block's dynamic shared memory: what bulk copies with a 128-byte swizzle need. Static arrays before it are rounded up to this.
+SHARED_ALIGNMENT = 1024
 # Bytes of shared memory that one block may use after opting in.
 _SHARED_BYTES = {"70": 96, "72": 96, "75": 64, "80": 163, "86": 99, "87": 163, "89": 99, "90": 227, "100": 227, "103": 227, "120": 99}
 
