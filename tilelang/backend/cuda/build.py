@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from ...ir.access import view_roots
 from ...ir.context import PassContext
 from ...ir.kernel import KernelRegion, map_kernels
 from ...ir.tvm_api import PrimFunc, Stmt, Var
+from ...passes.tma_boxes import KEY_OFF
 from ...target.limits import architecture
 from ..base import Artifact, KernelResources
 from . import hooks, toolchain
@@ -46,12 +48,14 @@ def print_program(func: PrimFunc, ctx: PassContext) -> tuple[CudaProgram, PrimFu
     order = _order(func)
     names = [f"{name}_kernel" if len(regions) == 1 else f"{name}_kernel_{k}" for k in range(len(regions))]
     named = list(zip(regions, names, strict=True))
-    fast, careful = ([print_kernel(func, region, label, aligned, order) for region, label in named] for aligned in (True, False))
+    fast = [print_kernel(func, region, label, True, order) for region, label in named]
+    bulk = any(k.maps for k in fast)  # then other tensors get another program: see `_plain`
+    careful = [] if bulk else [print_kernel(func, region, label, False, order) for region, label in named]
     roots = view_roots(func.body)
     written = {buffer for region in regions for buffer in written_buffers(region, roots)}
     host = host_function(func, fast, written)
     facts = [k.facts for k in fast]
-    text, slow = (hooks.apply(_text(func, kernels), ctx.target) for kernels in (fast, careful))
+    text, slow = (hooks.apply(_text(func, kernels), ctx.target) if kernels or not bulk else "" for kernels in (fast, careful))
     return CudaProgram(name, text, slow, host.script(), facts, compile_flags(func, ctx), takes_tensors(func)), host
 
 
@@ -78,12 +82,26 @@ def build(func: PrimFunc, ctx: PassContext, memory: str = "cuda") -> Artifact:
     code = compile_host(host, ctx, memory)
     seconds["host"] = time.perf_counter() - start
     arch = target_arch(ctx)
-    launcher = Launcher(program, code, arch)
+    launcher = Launcher(program, code, arch, plain=_plain(ctx, memory))
     if arch and toolchain.available():
         start = time.perf_counter()
         launcher.cubin(arch)
         seconds["nvrtc"] = time.perf_counter() - start
     return _artifact(launcher, ctx, seconds)
+
+
+def _plain(ctx: PassContext, memory: str) -> Callable[[], Launcher] | None:
+    """How to make the launcher of the program without bulk copies."""
+    again = ctx.again
+    if again is None:
+        return None
+
+    def make() -> Launcher:
+        launcher = build(*again({KEY_OFF: True}), memory).entry
+        assert isinstance(launcher, Launcher)
+        return launcher
+
+    return make
 
 
 def _artifact(launcher: Launcher, ctx: PassContext, seconds: dict[str, float]) -> Artifact:
@@ -124,7 +142,7 @@ def load(folder: Any, ctx: PassContext) -> Artifact:
         cubin = toolchain.Cubin(code["arch"], data, code["log"], toolchain.reports_of(code["log"]))
         cubins[code["arch"], bool(code["careful"])] = cubin
     program = CudaProgram.from_json(record["program"])
-    return _artifact(Launcher(program, HostCode.load(Path(folder), program.name), record["arch"], cubins), ctx, {})
+    return _artifact(Launcher(program, HostCode.load(Path(folder), program.name), record["arch"], cubins, _plain(ctx, "cuda")), ctx, {})
 
 
 def version(ctx: PassContext) -> str:

@@ -47,6 +47,12 @@ def launch_function() -> int:
     return int(check(bindings().cuGetProcAddress(b"cuLaunchKernelEx", 12000, 0), "cuLaunchKernelEx of the driver")[0])
 
 
+@functools.cache
+def encode_function() -> int:
+    """The address of the driver's `cuTensorMapEncodeTiled`."""
+    return int(check(bindings().cuGetProcAddress(b"cuTensorMapEncodeTiled", 12000, 0), "cuTensorMapEncodeTiled of the driver")[0])
+
+
 def load_module(data: bytes) -> Any:
     """A module of machine code in the current context."""
     return check(bindings().cuModuleLoadData(data), "loading machine code")

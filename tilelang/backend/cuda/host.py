@@ -13,7 +13,7 @@ from typing import Any
 from ...errors import TileNotSupportedError
 from ...ir.dialect import GLOBAL, LOCAL, op_name
 from ...ir.kernel import KernelRegion, match_kernel
-from ...ir.rewrite import Descend, rewrite, substitute
+from ...ir.rewrite import Descend, rewrite, substitute, walk
 from ...ir.tvm_api import (
     AllocBuffer,
     AssertStmt,
@@ -43,15 +43,19 @@ from ...ir.tvm_api import (
     store,
     tirx,
 )  # fmt: skip
+from .bulk import MAP_TYPE, TensorMap
 from .cpp_types import bytes_of
+from .map_encoding import AREA_WORDS, HELPER, MAP_ALIGNMENT, MAP_BYTES, distinct, encode, fill_area, has_no_map
 from .program import KernelText
 
 # The table: words before the kernels, devices it has room for, words of a kernel.
-LAUNCH, STREAM, COOPERATIVE, HEAD = 0, 1, 2, 4
+LAUNCH, STREAM, COOPERATIVE, ENCODE, HEAD = 0, 1, 2, 3, 4
 DEVICES = 64
 KERNEL_WORDS = 2
 # What the function calls back (`launch.py`).
 LOAD, FAILED, WORKSPACE = "tilelang.cuda.load", "tilelang.cuda.failed", "tilelang.cuda.workspace"
+REFUSED = "tilelang.cuda.refused"
+OTHERWISE = 1  # returned, before anything has happened, for tensors that bulk copies cannot move
 DEVICE = "tilelang_device"  # stands for the number of the tensors' device until MakePackedAPI has made a variable of it
 _LAUNCH, _STREAM, _ADDRESS = "tilelang_launch", "tilelang_stream", "tilelang_address"
 CUDA_DEVICE = 2  # DLPack's kDLCUDA
@@ -126,11 +130,12 @@ class HostFunction:
         self.device, self.stream, self.careful = Var("device", "int32"), Var("stream", "int64"), Var("careful", "int32")
         self.row = Var("row", "int32")
         self.values = CONFIG_WORDS + -(-max((len(k.facts.parameters) for k in kernels), default=0) // 8) * 8  # frame: where values begin
-        words = max((frame_offsets(_slots(k))[1] for k in kernels), default=0)
-        self.frame = decl_buffer((self.values + max(words, 1),), "int64", "frame", LOCAL, alignment=64)
+        self.area = self.values + max((frame_offsets(_slots(k))[1] for k in kernels), default=0)  # frame: what encoding a tensor map reads
+        self.maps = distinct([m for k in kernels for m in k.maps])
+        self.frame = decl_buffer((self.area + (AREA_WORDS if self.maps else 1),), "int64", "frame", LOCAL, alignment=64)
         self.next_kernel = 0
         self.cells: set[Var] = set()  # variables of the host
-        taken = {v for k in kernels for v in k.arguments}
+        taken = {v for k in kernels for v in (*k.arguments, *(m.tensor for m in k.maps))}
         # Tensors that kernels take, and the variables of their addresses.
         self.addresses = {p: Var(f"{p.name}_address", "int64") for p in func.params if is_buffer(p) and p in taken}
         self.narrow: dict[Var, Var] = {}  # scalar parameters of 16-bit floats -> what the function takes for them
@@ -144,7 +149,7 @@ class HostFunction:
             (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod): _total_division,
         })  # fmt: skip
         body = substitute(body, {old: tirx.Cast(dtype_of(old), new) for old, new in self.narrow.items()})
-        text = AttrStmt(StringImm("launch"), "pragma_import_llvm", StringImm(HELPERS), seq([*self._entry(tensors), body]))
+        text = AttrStmt(StringImm("launch"), "pragma_import_llvm", StringImm(HELPERS + HELPER), seq([*self._entry(tensors), body]))
         return PrimFunc([*hidden, *params], text, self.func.ret_type, self.func.attrs, self.func.span)
 
     def _parameter(self, param: Var) -> Var:
@@ -163,6 +168,8 @@ class HostFunction:
             return start
         start += [Bind(address, _integer(p.data)) for p, address in self.addresses.items()]
         start.append(Bind(self.careful, tirx.Cast("int32", self._is_careful())))
+        if self.maps:
+            start.append(IfThenElse(tirx.NE(self.careful, _int32(0)), tirx.Return(_int32(OTHERWISE)), None))
         start.append(Bind(self.row, kernel_word(self.device, self.careful, len(self.kernels))))
         missing = tirx.EQ(self._word(self.row), _int64(0))
         start.append(IfThenElse(missing, Evaluate(_packed("int32", LOAD, self.address, self.device, self.careful)), None))
@@ -183,6 +190,13 @@ class HostFunction:
                     overlap = tirx.And(address < start + _byte_count(other), start < address + _byte_count(p))
                     condition = tirx.Or(condition, overlap)
             before.append(p)
+        known: set[Var] = set()
+        for p in self.func.params:
+            walk([p, *p.ty.shape, *p.ty.strides] if is_buffer(p) else p, {Var: known.add})
+        for test in [test for found in self.maps for test in has_no_map(found)]:  # of a workspace whose size is not known yet: no
+            named: list[Var] = []
+            walk(test, {Var: named.append})
+            condition = tirx.Or(condition, test if known.issuperset(named) else const(True, "bool"))
         return condition
 
     # ---------------------------------------------------------------- statements
@@ -219,14 +233,27 @@ class HostFunction:
     def _parameters(self, k: int) -> list[Stmt]:
         """Stores of the values and of their addresses."""
         kernel = self.kernels[k]
-        values = [self._value(v) for v in kernel.arguments]
+        values: list[Any] = [*(self._value(v) for v in kernel.arguments), *kernel.maps]
         if kernel.facts.cooperative:
             values.append(self._word(self.row + _int32(k * KERNEL_WORDS + 1)))
         stores: list[Stmt] = []
         for n, (value, offset) in enumerate(zip(values, frame_offsets(_slots(kernel))[0], strict=True)):
-            stores.append(self._set(self.values + offset, value))
+            if isinstance(value, TensorMap):
+                stores += self._encode(k, value, self.values + offset)
+            else:
+                stores.append(self._set(self.values + offset, value))
             stores.append(self._set(CONFIG_WORDS + n, _integer(self._pointer(self.values + offset))))
         return stores
+
+    def _encode(self, k: int, found: TensorMap, word: int) -> list[Stmt]:
+        """Statements that write a tensor map to the frame from `word` on."""
+        status = Var("status", "int32")
+        call = encode(found, self._word(ENCODE), self._pointer(word), self._value(found.tensor), self._pointer(self.area))
+        told = [self.address, _int32(k), _int32(self.kernels[k].maps.index(found)), status]
+        return [
+            *fill_area(found, lambda part, value: self._set(self.area + part, value)), Bind(status, call),
+            IfThenElse(tirx.NE(status, _int32(0)), Evaluate(_packed("int32", REFUSED, *told)), None),
+        ]  # fmt: skip
 
     def _value(self, var: Var) -> Expr:
         """A kernel argument as the word whose first bytes are its value (processors of hosts with GPUs are little-endian)."""
@@ -287,7 +314,7 @@ class HostFunction:
 
 
 def _slots(kernel: KernelText) -> list[Slot]:
-    return [Slot() for _ in kernel.facts.parameters]
+    return [Slot(MAP_BYTES, MAP_ALIGNMENT) if p == MAP_TYPE else Slot() for p in kernel.facts.parameters]
 
 
 def _device_memory(node: Any) -> Exception:

@@ -16,11 +16,12 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...errors import TileRuntimeError, TileValueError
+from ...errors import InternalError, TileRuntimeError, TileValueError
 from ...ir.tvm_api import env_stream_function, tvm
 from ...target.device import arch_of, bindings, capability, check, error_text
 from . import driver
-from .host import COOPERATIVE, FAILED, LAUNCH, LOAD, STREAM, WORKSPACE, kernel_word, table_words
+from .bulk import MAP_TYPE
+from .host import COOPERATIVE, ENCODE, FAILED, LAUNCH, LOAD, OTHERWISE, REFUSED, STREAM, WORKSPACE, kernel_word, table_words
 from .host_code import HostCode
 from .program import CudaProgram
 from .toolchain import Cubin, compile_source
@@ -58,12 +59,15 @@ class _ThreadState(threading.local):
 
 class Launcher:
     """Callable with the program's arguments. arch: architecture to compile for; "" asks each device. cubins: machine code by architecture
-    and whether it is the careful text's."""
+    and whether it is the careful text's. plain: makes the launcher of the program without bulk copies, when a tensor comes that they
+    cannot move."""
 
     def __init__(
-        self, program: CudaProgram, host: HostCode, arch: str = "", cubins: Mapping[tuple[str, bool], Cubin] | None = None
+        self, program: CudaProgram, host: HostCode, arch: str = "", cubins: Mapping[tuple[str, bool], Cubin] | None = None,
+        plain: Callable[[], Launcher] | None = None,
     ) -> None:  # fmt: skip
         _register()
+        self._make_plain = plain
         self.program, self.host, self.arch = program, host, arch
         self.cubins: dict[tuple[str, bool], Cubin] = dict(cubins or {})
         self._lock = threading.Lock()
@@ -77,10 +81,12 @@ class Launcher:
     def __call__(self, *args: Any) -> None:
         try:
             if self.program.takes_tensors:
-                self._function(self._table, *args)
+                done = self._function(self._table, *args)
             else:
                 device = _current_device()
-                self._function(self._table, device, _stream_of(device), *args)
+                done = self._function(self._table, device, _stream_of(device), *args)
+            if done == OTHERWISE:
+                self.plain(*args)
         except Exception:
             raised, self._state.raised = self._state.raised, None
             if raised is None:
@@ -89,6 +95,13 @@ class Launcher:
         finally:
             if self._state.workspaces:
                 self._state.workspaces.clear()
+
+    @functools.cached_property
+    def plain(self) -> Launcher:
+        """The program without bulk copies."""
+        if self._make_plain is None:
+            raise InternalError(f"{self.program.name} has bulk copies and nothing to take their place")
+        return self._make_plain()
 
     # ---------------------------------------------------------------- kernels
     def cubin(self, arch: str, careful: bool = False) -> Cubin:
@@ -110,6 +123,8 @@ class Launcher:
                 return
             code = self.cubin(self.arch or arch_of(capability(device)), careful)
             self._words[LAUNCH], self._words[STREAM] = driver.launch_function(), env_stream_function()
+            if any(MAP_TYPE in facts.parameters for facts in self.program.kernels):
+                self._words[ENCODE] = driver.encode_function()
             with driver.context_of(device):
                 module = self._kept(driver.load_module(code.data))
                 for k, facts in reversed(list(enumerate(self.program.kernels))):
@@ -137,6 +152,13 @@ class Launcher:
                 f"{facts.shared} bytes of dynamic shared memory, device {device}"
             )
 
+    def refused(self, k: int, number: int, status: int) -> None:
+        """The driver made no tensor map."""
+        raise TileRuntimeError(
+            f"{self.program.kernels[k].name}: tensor map {number}: {error_text(bindings().CUresult(status))}",
+            remedy='compile with pass_configs={"tl.disable_tma_lower": True}',
+        )
+
     def workspace(self, device: int, size: int) -> int:
         """The address of `size` bytes that live until the call ends. Raises TileValueError for a size below 0."""
         if size < 0:
@@ -153,7 +175,9 @@ class Launcher:
             raise
 
 
-_ANSWERS = ((LOAD, Launcher.load), (FAILED, Launcher.failed), (WORKSPACE, Launcher.workspace))
+_ANSWERS = (
+    (LOAD, Launcher.load), (FAILED, Launcher.failed), (WORKSPACE, Launcher.workspace), (REFUSED, Launcher.refused),
+)  # fmt: skip
 
 
 @functools.cache

@@ -18,6 +18,7 @@ from ...ir.dialect import BARRIER, CLUSTER_BARRIER, GLOBAL, SHARED_SCOPES
 from ...ir.kernel import KernelRegion
 from ...ir.rewrite import walk
 from ...ir.tvm_api import AllocBuffer, Bind, DeclBuffer, For, PrimFunc, Range, TensorLoad, TensorRegion, Var, dtype_of, is_buffer, tirx
+from .bulk import MAP_TYPE, TensorMap
 from .cpp_types import bytes_of, c_type
 from .expressions import Expressions
 from .memory import Place, element_count
@@ -67,14 +68,15 @@ class CudaProgram:
 
 @dataclass(frozen=True)
 class KernelText:
-    """A printed kernel: its text, what it includes, functions that stand before it, its facts, and the variables that it takes, in
-    order."""
+    """A printed kernel: its text, what it includes, functions that stand before it, its facts, the variables that it takes, in order, and
+    the tensor maps that it takes after them."""
 
     text: str
     needs: frozenset[str]
     definitions: Mapping[str, str]
     facts: KernelFacts
     arguments: tuple[Var, ...]
+    maps: tuple[TensorMap, ...]
     prelude: str
 
 
@@ -151,17 +153,20 @@ def print_kernel(func: PrimFunc, kernel: KernelRegion, name: str, aligned: bool,
     code = re.sub(r'"(\\.|[^"\\])*"|//.*', "", body)  # without strings and comments
     arguments = tuple(v for v in free if _mentions(code, names.of(v)))
     parameters = [declared[v] for v in arguments]
+    maps = printer.bulk.maps
+    parameters += [f"const __grid_constant__ {MAP_TYPE} {m.name}" for m in maps]
     if o.uses_grid_barrier:
         parameters.append("uint32_t* grid_barrier")
-    head = _head(kernel, names, code, size, o)
+    head = [*_head(kernel, names, code, size, o), *printer.bulk.prologue()]
     count = kernel.annotations.get("min_blocks_per_sm")
     bounds = f"{kernel.num_threads}{f', {int(count)}' if count is not None else ''}"
     lines = [f'extern "C" __global__ void __launch_bounds__({bounds}) {name}({", ".join(parameters)}) {{', *head, body, "}"]
     block = tuple(extent for _, extent in kernel.threads)
-    types = tuple(re.sub(r" ?(__restrict__ )?\w+$", "", p) for p in parameters)
+    types = tuple(re.sub(r" ?(__restrict__ )?\w+$", "", p).removeprefix("const __grid_constant__ ") for p in parameters)
     facts = KernelFacts(name, (block[0], block[1], block[2]), size, o.uses_grid_barrier, types)
     needs = o.needs | ({"grid.cuh"} if "visit_in_panels" in "".join(head) else set())
-    return KernelText("\n".join(lines), frozenset(needs), dict(o.definitions), facts, arguments, str(kernel.annotations.get("prelude", "")))
+    prelude = str(kernel.annotations.get("prelude", ""))
+    return KernelText("\n".join(lines), frozenset(needs), dict(o.definitions), facts, arguments, maps, prelude)
 
 
 def written_buffers(kernel: KernelRegion, roots: Mapping[Var, Var]) -> set[Var]:
