@@ -7,12 +7,13 @@ C++ would leave an `int`. Parentheses stand where C++ needs them. Calls of opera
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from ...errors import InternalError
 from ...ir.dialect import SHARED_SCOPES, THREAD_SCOPES, op_name
-from ...ir.rewrite import walk
-from ...ir.tvm_api import Analyzer, Call, Cast, Expr, FloatImm, IntImm, StringImm, TensorLoad, Var, dtype_of, is_buffer, tirx
+from ...ir.rewrite import uses_memory, walk
+from ...ir.tvm_api import Analyzer, Call, Cast, Expr, FloatImm, IntImm, StringImm, TensorLoad, Var, const, dtype_of, is_buffer, tirx
 from .addresses import parts
 from .cpp_types import HALF, c_type, is_float, is_small_float, literal, split
 from .memory import Place, offset_of
@@ -137,7 +138,8 @@ class Expressions:
             return self.print(node.a)
         if dtype in ("int32", "int64") and self.is_data(node) and not self._fits(node, dtype):
             return f"tl::{_WRAPPING[sign]}<{c_type(dtype)}>({self.text(node.a)}, {self.text(node.b)})", PRIMARY
-        left, right = self.text(node.a, precedence), self.text(node.b, precedence + (sign in "-*" or is_float(base)))
+        left = self.text(node.a, precedence)
+        right = self.text(_narrow(node.b) if dtype == "int64" else node.b, precedence + (sign in "-*" or is_float(base)))
         if dtype == "uint16" and sign == "*":  # C++ multiplies them as int, which is too small
             left = f"(uint32_t){self.text(node.a, UNARY)}"
         return self._narrowed(f"{left} {sign} {right}", precedence, dtype)
@@ -210,13 +212,19 @@ class Expressions:
         if lanes > 1:
             return self.lanewise(a, b, base, f"tl::{name}<{kind}>(a, b)")
         bits = int(base.lstrip("uint"))
-        if isinstance(b, IntImm) and 0 <= int(b) < bits and bits >= 8:
+        if bits >= 8 and self._is_within(b, bits):
+            amount = str(int(b)) if isinstance(b, IntImm) else self.text(b, SHIFT + 1)
             if sign == "<<" and base.startswith("int"):  # C++ leaves a shifted sign undefined
-                return f"({kind})((u{kind if kind != 'int' else 'int32_t'}){self.text(a, UNARY)} << {int(b)})", UNARY
-            return self._narrowed(f"{self.text(a, SHIFT)} {sign} {int(b)}", SHIFT, dtype)
+                return f"({kind})((u{kind if kind != 'int' else 'int32_t'}){self.text(a, UNARY)} << {amount})", UNARY
+            return self._narrowed(f"{self.text(a, SHIFT)} {sign} {amount}", SHIFT, dtype)
         if bits < 8:
             return f"tl::to_{base}(tl::{name}<int>({self.text(a)}, {self.text(b)}))", PRIMARY
         return f"tl::{name}<{kind}>({self.text(a)}, {self.text(b)})", PRIMARY
+
+    def _is_within(self, amount: Expr, bits: int) -> bool:
+        """Is the amount of a shift proved to be less than the width?"""
+        bound = self.analyzer.const_int_bound(amount)
+        return int(bound.min_value) >= 0 and int(bound.max_value) < bits
 
     def _division(self, node: Any) -> Text:
         sign, name = _DIVISION[type(node)]
@@ -234,6 +242,10 @@ class Expressions:
         if isinstance(b, IntImm) and int(b) > 0 and (base.startswith("uint") or name.startswith("trunc") or self.is_natural(a)):
             return self._narrowed(f"{self.text(a, MUL)} {sign} {self.text(b, MUL + 1)}", MUL, dtype)
         return f"tl::{name}<{kind}>({self.text(a)}, {self.text(b)})", PRIMARY
+
+    def assuming(self, condition: Expr) -> AbstractContextManager[Any]:
+        """While a condition holds. Memory may change under it, so that nothing is learned from what it holds."""
+        return nullcontext() if uses_memory(condition) else self.analyzer.constraint_scope(condition)
 
     def is_natural(self, value: Expr) -> bool:
         """Is this integer proved to be 0 or more?"""
@@ -365,6 +377,13 @@ def quote(text: str) -> str:
 
 
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "?": "\\?"}
+
+
+def _narrow(value: Expr) -> Expr:
+    """The right operand of 64-bit arithmetic without the cast that C++ makes by itself."""
+    if isinstance(value, IntImm) and abs(int(value)) < 1 << 31:
+        return const(int(value), "int32")
+    return value.value if isinstance(value, Cast) and dtype_of(value.value) == "int32" else value
 
 
 def _is(node: Any, kind: type) -> bool:

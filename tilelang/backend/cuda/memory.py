@@ -96,6 +96,8 @@ def _times(value: Expr, factor: Any, wide: bool) -> Expr:
     if isinstance(factor, int):
         if isinstance(value, IntImm):
             return const(int(value) * factor, str(value.ty.dtype))
+        if isinstance(value, tirx.Mul) and isinstance(value.b, IntImm) and abs(int(value.b) * factor) < _INT32_ELEMENTS:
+            value, factor = value.a, int(value.b) * factor
         return value if factor == 1 else const(0, str(value.ty.dtype)) if factor == 0 else tirx.Mul(value, _match(factor, value))
     if isinstance(value, IntImm) and int(value) in (0, 1):
         return factor if int(value) else const(0, str(factor.ty.dtype))

@@ -222,7 +222,7 @@ class Statements(Printer):
         constant = unrolled and isinstance(node.extent, IntImm)
         self.e.analyzer.bind(var, Range.from_min_extent(node.min, node.extent), True)
         self.e.rates[var] = UNROLLED if constant else LOOP
-        if constant and int(node.extent) == 1 and isinstance(node.min, IntImm) and not _leaves_loop(node.body):
+        if isinstance(node.extent, IntImm) and int(node.extent) == 1 and isinstance(node.min, IntImm) and not _leaves_loop(node.body):
             self.e.names.alias(var, self.e.text(node.min))
             self.statement(node.body)
             return
@@ -245,7 +245,8 @@ class Statements(Printer):
     def _if(self, node: Any) -> None:
         self.note(node)
         self.open(f"if ({self.e.text(node.condition)})")
-        self.statement(node.then_case)
+        with self.e.assuming(node.condition):
+            self.statement(node.then_case)
         if node.else_case is not None:
             self.leave()
             self.open("} else")
@@ -391,6 +392,8 @@ class Statements(Printer):
         for extent, index in zip(shape_of(buffer), indices, strict=True):
             flat = index if flat is None else flat * extent + index
         form, value = _print_form(self.e.element(buffer, indices), dtype_of(buffer))
+        if len(call.args) > 1:  # the element's index in a tile whose elements lie in another order
+            flat = call.args[1]
         at = "0" if flat is None else self.e.text(flat, PRIMARY)
         self._printf(prefix, f" buffer={buffer.name}, index=%d dtype={dtype_of(buffer)} value={form}", [f"(int){at}", value])
         while self.depth > depth:

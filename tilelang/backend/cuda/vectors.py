@@ -68,7 +68,7 @@ class _Loop:
         printer.e.analyzer.bind(self.var, Range.from_min_extent(0, lanes), True)
 
     def run(self) -> bool:
-        body = self._evened(self.node.body)
+        body = self._evened(_one_statement(self.node.body))
         if isinstance(body, IfThenElse) and body.else_case is None and not uses(body.condition, self.var):
             inner = For(self.var, 0, self.lanes, ForKind.VECTORIZED, body.then_case, span=self.node.span)
             if not _Loop(self.p, inner, self.lanes).plans():
@@ -237,6 +237,17 @@ class _Loop:
 
     def _key(self, buffer: Var, indices: list[Expr]) -> str:
         return f"{self.p.e.place(buffer).name}:{self.p.e.text(offset_of(buffer, indices))}"
+
+
+def _one_statement(body: Stmt) -> Stmt:
+    """A body that names values for one statement, as that statement."""
+    stmts = list(body.seq) if isinstance(body, SeqStmt) else [body]
+    names: dict[Var, Expr] = {}
+    for stmt in stmts[:-1]:
+        if not isinstance(stmt, Bind) or uses_memory(stmt.value):
+            return body
+        names[stmt.var] = substitute(stmt.value, names)
+    return substitute(stmts[-1], names)
 
 
 def _all(guards: list[Expr]) -> Expr:
