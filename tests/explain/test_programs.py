@@ -110,7 +110,7 @@ def test_lazy_jit_with_two_kernels(module, file):
         ("four", line_of("four = T.alloc"), "local", (5,), "int4", 20),
     ]
     assert (first.blocks, first.threads) == (("rows",), 64)
-    assert first.totals() == {"local.fragment": 768, "local.var": 4, "local": 3}
+    assert first.totals() == {"local.fragment": 768, "local.var": 4, "local": 5}
     assert facts(second) == [("other", line_of("other = T.alloc"), "shared", (96,), "float64", 96 * 64)]
     assert second.totals() == {"shared": 768}
 

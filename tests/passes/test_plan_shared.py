@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
-import numpy as np
 import pytest
 
 from tests.passes.programs import kernel
@@ -16,7 +13,6 @@ from tilelang.ir.kernel import match_kernel
 from tilelang.ir.tvm_api import AllocBuffer, AttrStmt, Evaluate, IfThenElse, decl_buffer, load, region, seq, store
 from tilelang.passes.check_plan import check_plan
 from tilelang.passes.insert_barriers import insert_barriers
-from tilelang.passes.memory_plan import extent, pack
 from tilelang.passes.plan_shared import plan_shared
 from tilelang.target.target import parse_target
 
@@ -176,7 +172,8 @@ def test_over_the_budget_names_buffers_and_numbers():
 
     with pytest.raises(TileValueError) as error:
         run(body)
-    for part in ("keys 262144", "vals 256", "262400", "232448", "232192"):
+    for part in ("262400 bytes (keys 262144 + vals 256)", "232448 on sm_90", "29952 bytes too many",
+                 "keys of (512, 64) instead of (1024, 64) (131328 bytes)"):  # fmt: skip
         assert part in str(error.value)
     with pytest.raises(TileValueError, match="166912"):
         run(in_turn("a", rows=700), target="cuda -arch=sm_80")
@@ -203,6 +200,14 @@ def test_alignment_on_request_and_reuse_off():
     assert plan.bytes == 512
 
 
+@pytest.mark.parametrize("facts", [{"offset": 8, "bytes": 256, "alignment": 16}, {"offset": 0, "bytes": 255, "alignment": 16}])
+def test_checker_refuses_a_wrong_place(facts):
+    a = shared("a", 64)
+    launch = match_kernel(kernel([Y], lambda _, t: [AllocBuffer(a, {"tl.alloc": facts}), store(a, 0.0, [t[0]])], threads=(64,)).body)
+    with pytest.raises(InternalError, match="a at .* bytes for 2048 bits"):
+        check_plan(launch, {})
+
+
 def test_checker_refuses_an_overlap():
     a, b = shared("a", 64), shared("b", 64)
 
@@ -216,36 +221,3 @@ def test_checker_refuses_an_overlap():
     launch = match_kernel(kernel([Y], body, threads=(64,)).body)
     with pytest.raises(InternalError, match=r"a at .* and b"):
         check_plan(launch, {})
-
-
-def exhaustive(sizes, apart):
-    """The least total of all placements at sums of sizes (enough for gap-free packings)."""
-    points = sorted({sum(c) for k in range(len(sizes)) for c in itertools.combinations(sizes, k)})
-    best = [sum(sizes)]
-
-    def place(i, offsets):
-        if extent(offsets, sizes[:i]) >= best[0]:
-            return
-        if i == len(sizes):
-            best[0] = extent(offsets, sizes)
-            return
-        for p in points:
-            if all(p + sizes[i] <= offsets[j] or offsets[j] + sizes[j] <= p for j in apart[i] if j < i):
-                place(i + 1, [*offsets, p])
-
-    place(0, [])
-    return best[0]
-
-
-@pytest.mark.parametrize("seed", range(25))
-def test_packing_is_close_to_the_best(seed):
-    rng = np.random.default_rng(seed)
-    n = int(rng.integers(2, 7))
-    sizes = [int(s) * 16 for s in rng.integers(1, 12, n)]
-    spans = [sorted(rng.integers(0, 10, 2).tolist()) for _ in range(n)]
-    apart = [{j for j in range(n) if j != i and spans[i][0] <= spans[j][1] and spans[j][0] <= spans[i][1]} for i in range(n)]
-    found = pack(sizes, [16] * n, apart)
-    for i in range(n):
-        for j in apart[i]:
-            assert found[i] + sizes[i] <= found[j] or found[j] + sizes[j] <= found[i]
-    assert extent(found, sizes) <= 1.05 * exhaustive(sizes, apart)

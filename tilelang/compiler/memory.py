@@ -15,7 +15,7 @@ from ..backend.base import KernelResources
 from ..backend.gpu.shared_accesses import SharedAccess
 from ..errors import Location
 from ..ir.dialect import BARRIER, BLOCK_SCOPES, CLUSTER_BARRIER, DESCRIPTORS, FRAGMENT, THREAD_SCOPES, TMEM
-from .tables import place, shape_text, size_text, table
+from .tables import place, shape_text, table
 
 PROGRAM, COMPILER = "program", "compiler"  # origins of an allocation
 _ELEMENT = 64  # characters of an element's text in a table
@@ -27,8 +27,9 @@ class Allocation:
 
     name, at: as in the program, with the user's line. scope: where it lives in the compiled program (on a CPU: as written). origin:
     "program", or "compiler" for memory that the compiler adds. shape: ints, or text for a symbolic extent; dtype: of an element.
-    bits: of the buffer as written (of one thread's copy for per-thread scopes), None if the shape is symbolic.
-    versions: copies of the tile that a pipelined loop keeps. bytes: what it takes, with versions and padding; None if symbolic.
+    bits: of its elements (of one thread's copy for per-thread scopes), None if the shape is symbolic. bytes: what it takes, with
+    versions and padding, None if symbolic; an element of less than a byte takes one. versions: copies of the tile that a pipelined loop
+    keeps.
     first, last: source lines of its first and last use, None if it is never used. layout: where its elements lie, if that is not
     row-major; padding: bytes of it that hold no element.
     Shared memory on a GPU: offset and alignment in bytes, reason of the alignment, sharers: names of buffers with bytes in common.
@@ -174,10 +175,6 @@ def _lines(a: Allocation) -> str:
     return f"{a.first.line}-{a.last.line}" if a.first.line < a.last.line else f"{a.first.line}, then {a.last.line}"  # of a macro
 
 
-def _number(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"
-
-
 def _remarks(a: Allocation) -> str:
     """What the other columns do not say."""
     found = [f"{a.versions} versions"] if a.versions > 1 else []
@@ -192,7 +189,7 @@ _Column = tuple[str, bool, Any]  # title, numbers to the right, cell of an alloc
 _ALWAYS: tuple[_Column, ...] = (
     ("name", False, lambda a: a.name), ("line", False, lambda a: place(a.at)), ("scope", False, lambda a: a.scope),
     ("shape", False, lambda a: shape_text(a.shape)), ("dtype", False, lambda a: a.dtype),
-    ("bytes", True, lambda a: size_text(a.bits) if a.versions == 1 and not a.padding else _number(a.bytes)),
+    ("bytes", True, lambda a: "?" if a.bytes is None else f"{a.bytes:,}"),
     ("for each", False, lambda a: a.owner), ("lives", False, _lines),
 )  # fmt: skip
 _WHERE_KNOWN: tuple[_Column, ...] = (  # shown if a row has a value

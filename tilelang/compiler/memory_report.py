@@ -112,7 +112,7 @@ def _as_written(body: Any, lives: Mapping[Var, tuple[Location, Location]]) -> li
         first, last = lives.get(buffer, (None, None))
         found.append(Allocation(
             str(buffer.name), location_of(stmt), buffer.scope(), PROGRAM, _extents(shape), str(element), bits,
-            bytes=None if bits is None else (bits + 7) // 8, first=first, last=last,
+            bytes=None if static is None else math.prod(static) * _stored_bits(buffer) // 8, first=first, last=last,
             layout=_layout_text(facts["layout"]) if "layout" in facts else "",
         ))  # fmt: skip
 
@@ -189,7 +189,7 @@ def _compiled(written: Allocation, stmt: AllocBuffer, planned: Mapping[_Key, lis
 
 
 def _stored_bits(buffer: Var) -> int:
-    """Bits that an element takes on a GPU: those of less than a byte take one."""
+    """Bits that an element takes in memory, on every target: those of less than a byte take one."""
     element = dtype(dtype_of(buffer))
     return max(element.bits, 8) * element.lanes
 

@@ -20,13 +20,6 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[
     return "\n".join([text(header), "  ".join("-" * w for w in widths), *map(text, rows)])
 
 
-def size_text(bits: int | None) -> str:
-    """Bytes, or bits where they fill no whole byte."""
-    if bits is None:
-        return "?"
-    return f"{bits // 8:,}" if bits % 8 == 0 else f"{bits:,} bits"
-
-
 def place(at: Location | None) -> str:
     """File and line, "?" if unknown."""
     return "?" if at is None else f"{Path(at.file).name}:{at.line}"

@@ -1,12 +1,14 @@
 """A second opinion on the plan of shared memory, from the final program and its offsets alone.
 
 In: a kernel region after `plan_shared`. Out: nothing, or an InternalError that names two buffers which have bytes in common
-while both are in use. It shares no code with the planner: positions come from a plain walk over the statements, and a
-buffer is taken to live as long as the outermost loop around its uses, except where every iteration starts by writing it.
+while both are in use, or one that is not aligned or has fewer bytes than elements. It shares no code with the planner: positions come
+from a plain walk over the statements, and a buffer is taken to live as long as the outermost loop around its uses, except where every
+iteration starts by writing it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,9 +16,10 @@ from typing import Any
 from ..errors import InternalError
 from ..ir.access import accesses
 from ..ir.dialect import ANNOTATION_ALLOC, SHARED_SCOPES
+from ..ir.dtypes import dtype
 from ..ir.kernel import KernelRegion
 from ..ir.rewrite import walk
-from ..ir.tvm_api import AllocBuffer, AttrStmt, For, IfThenElse, SeqStmt, Stmt, Var, While, is_buffer
+from ..ir.tvm_api import AllocBuffer, AttrStmt, For, IfThenElse, SeqStmt, Stmt, Var, While, dtype_of, is_buffer, static_shape
 
 
 @dataclass
@@ -36,13 +39,19 @@ class _Line:
 
 
 def check_plan(kernel: KernelRegion, roots: Mapping[Var, Var]) -> None:
-    """Raise InternalError if two buffers that are in use at the same time have bytes in common."""
+    """Raise InternalError if two buffers that are in use at the same time have bytes in common, or one's place is not its own."""
     places: dict[Var, tuple[int, int]] = {}
 
     def note(stmt: AllocBuffer) -> None:
         facts = dict(dict(stmt.annotations or {}).get(ANNOTATION_ALLOC, {}))
-        if "offset" in facts:
-            places[stmt.buffer] = int(facts["offset"]), int(facts["offset"]) + int(facts["bytes"])
+        if "offset" not in facts:
+            return
+        offset, size = int(facts["offset"]), int(facts["bytes"])
+        element = dtype(dtype_of(stmt.buffer))
+        least = math.prod(static_shape(stmt.buffer)) * element.lanes * element.bits
+        if offset % int(facts["alignment"]) or offset < 0 or size * 8 < least:
+            raise InternalError(f"plan of shared memory: {stmt.buffer.name} at {offset} with {size} bytes for {least} bits")
+        places[stmt.buffer] = offset, offset + size
 
     walk(kernel.body, {AllocBuffer: note})
     line = _Line(roots)

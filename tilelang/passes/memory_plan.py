@@ -7,13 +7,15 @@ which the memory report of a kernel shows. Pure Python.
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..errors import Location
 
-_EXHAUSTIVE = 7  # buffers up to which all orders are tried
+_EXHAUSTIVE = 6  # buffers up to which all orders are tried
+_TRIES = 500  # orders of more buffers that are tried
 
 
 @dataclass(frozen=True)
@@ -54,27 +56,59 @@ def pack(sizes: Sequence[int], alignments: Sequence[int], apart: Sequence[Collec
     """Offsets so that buffers which must lie apart do not overlap, in as few bytes as found.
 
     apart[i]: the buffers that may not share bytes with i (symmetric). bound: bytes below which no packing can be; the search
-    stops there. A few buffers are tried in every order, many in several good ones.
+    stops there. Good orders come first, each placed by best fit and at the lowest place; then all orders of a few buffers, which is
+    exact (the best packing, taken in order of its offsets, is one of them, for at the lowest place none comes to lie higher), and a
+    local search among the orders of many.
     """
+    search = _Search(sizes, alignments, apart, bound)
     count = len(sizes)
+    weight = [sum(sizes[j] for j in apart[i]) for i in range(count)]
+    keys = (lambda i: (-sizes[i], i), lambda i: (-sizes[i] - weight[i], i), lambda i: (-weight[i], i), lambda i: i,
+            lambda i: (-alignments[i], -sizes[i]))  # fmt: skip
+    for order in [sorted(range(count), key=key) for key in keys]:
+        if search.take(order, best_fit=True) or search.take(order):
+            return search.offsets
     if count <= _EXHAUSTIVE:
-        orders: Any = itertools.permutations(range(count))
+        any(search.take(order) for order in itertools.permutations(range(count)))
     else:
-        weight = [sum(sizes[j] for j in apart[i]) for i in range(count)]
-        keys = (lambda i: (-sizes[i], i), lambda i: (-sizes[i] - weight[i], i), lambda i: (-weight[i], i), lambda i: i,
-                lambda i: (-alignments[i], -sizes[i]))  # fmt: skip
-        orders = [sorted(range(count), key=key) for key in keys]
-        orders += [order[k:] + order[:k] for order in orders[:2] for k in range(1, count)]
-    best: list[int] | None = None
-    best_total = 0
-    for order in orders:
-        offsets = _place(order, sizes, alignments, apart)
-        total = extent(offsets, sizes)
-        if best is None or total < best_total:
-            best, best_total = offsets, total
-        if best_total <= bound:
-            break
-    return best or []
+        _improve(search, count)
+    return search.offsets
+
+
+class _Search:
+    """The best placement so far, and the order it came from."""
+
+    def __init__(self, sizes: Sequence[int], alignments: Sequence[int], apart: Sequence[Collection[int]], bound: int) -> None:
+        self.sizes, self.alignments, self.apart, self.bound = sizes, alignments, apart, bound
+        self.offsets: list[int] = []
+        self.order: Sequence[int] = ()
+        self.total = -1
+
+    def take(self, order: Sequence[int], best_fit: bool = False) -> bool:
+        """Place in this order; is the result as good as any can be?"""
+        offsets = _place(order, self.sizes, self.alignments, self.apart, best_fit)
+        total = extent(offsets, self.sizes)
+        if self.total < 0 or total < self.total:
+            self.offsets, self.order, self.total = offsets, order, total
+        return self.total <= self.bound
+
+
+def _improve(search: _Search, count: int) -> None:
+    """Exchange two buffers of the best order as long as that helps, then look at orders at random; a fixed number of tries."""
+    draw, tries, before = random.Random(0), 0, -1
+    while tries < _TRIES:
+        orders: list[list[int]] = []
+        if before != search.total:
+            before = search.total
+            for i, j in itertools.combinations(range(count), 2):
+                orders.append(list(search.order))
+                orders[-1][i], orders[-1][j] = orders[-1][j], orders[-1][i]
+        else:
+            orders.append(draw.sample(range(count), count))
+        for order in orders:
+            tries += 1
+            if search.take(order):
+                return
 
 
 def extent(offsets: Sequence[int], sizes: Sequence[int]) -> int:
@@ -82,15 +116,17 @@ def extent(offsets: Sequence[int], sizes: Sequence[int]) -> int:
     return max((o + s for o, s in zip(offsets, sizes, strict=True)), default=0)
 
 
-def _place(order: Sequence[int], sizes: Sequence[int], alignments: Sequence[int], apart: Sequence[Collection[int]]) -> list[int]:
-    """Each buffer in turn into the smallest gap between its neighbours that holds it, else behind them."""
+def _place(
+    order: Sequence[int], sizes: Sequence[int], alignments: Sequence[int], apart: Sequence[Collection[int]], best_fit: bool
+) -> list[int]:  # fmt: skip
+    """Each buffer in turn into a gap between its neighbours that holds it, the lowest or the one it fills best; else behind them."""
     offsets = [-1] * len(sizes)
     for i in order:
         taken = sorted((offsets[j], offsets[j] + sizes[j]) for j in apart[i] if offsets[j] >= 0)
         end, choice, slack = 0, -1, 0
         for low, high in taken:
             start = _align(end, alignments[i])
-            if start + sizes[i] <= low and (choice < 0 or low - start - sizes[i] < slack):
+            if start + sizes[i] <= low and (choice < 0 or (best_fit and low - start - sizes[i] < slack)):
                 choice, slack = start, low - start - sizes[i]
             end = max(end, high)
         offsets[i] = choice if choice >= 0 else _align(end, alignments[i])

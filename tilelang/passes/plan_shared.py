@@ -21,7 +21,7 @@ from ..ir.dtypes import dtype
 from ..ir.kernel import KernelRegion, map_kernels
 from ..ir.rewrite import rewrite
 from ..ir.tvm_api import AllocBuffer, PrimFunc, Stmt, Var, dtype_of, location_of, location_of_span, shape_of
-from ..target.limits import architecture, shared_bytes
+from ..target.limits import SHARED_ALIGNMENT, architecture, shared_bytes
 from .allreduce_memory import static_bytes
 from .barrier_planner import BarrierPlanner
 from .check_plan import check_plan
@@ -77,10 +77,11 @@ class _Planner:
     def __init__(self, kernel: KernelRegion, roots: Mapping[Var, Var], ctx: PassContext, index: int) -> None:
         self.kernel, self.roots, self.ctx, self.index = kernel, roots, ctx, index
         self.limit = shared_bytes(ctx.target)
-        self.static = static_bytes(kernel)
         found = allocations(kernel.body)
         boxed = boxed_tiles(kernel)
         self.requests = [_request(s, v in boxed) for v, s in found.items() if v.scope() in SHARED_SCOPES or v.scope() in _BARRIERS]
+        static = static_bytes(kernel)
+        self.static = -(-static // SHARED_ALIGNMENT) * SHARED_ALIGNMENT if self.requests else static
 
     def run(self) -> KernelRegion:
         if not self.requests:

@@ -52,6 +52,8 @@ from .instr import INSTRUCTIONS
 from .instr import SHARED as IN_SHARED
 
 MAX_POINTS = 1 << 19  # addresses of one access that are enumerated
+_BY_ADDRESS = ("tirx.address_of", "tirx.ptr_to")
+_ALLREDUCE = "tirx.tvm_thread_allreduce"
 _LEAVE = ("tirx.break_loop", "tirx.continue_loop")
 
 
@@ -236,7 +238,8 @@ class _Collector:
 
     def _call(self, call: Call, around: _Around) -> None:
         name = op_name(call)
-        for arg in call.args:
+        args = call.args[: 2 + int(call.args[0])] if name == _ALLREDUCE else call.args  # the results behind them are written
+        for arg in args:
             if not isinstance(arg, TensorRegion | TensorLoad) or (isinstance(arg, TensorLoad) and name not in _BY_ADDRESS):
                 self._expr(arg, around)
         if name == "tl.instr":
@@ -301,9 +304,6 @@ class _Collector:
             str(root.name), self._at(), spot.op, element, width, requests, int(rounds.sum()) * times, int(extra.sum()) * times, bank, lanes,
             not why, why,
         ))  # fmt: skip
-
-
-_BY_ADDRESS = ("tirx.address_of", "tirx.ptr_to", "tirx.tvm_thread_allreduce")
 
 
 class _Points:
