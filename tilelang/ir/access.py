@@ -23,9 +23,10 @@ from .tvm_api import (
     TensorLoad,
     TensorRegion,
     Var,
-    ffi,
     is_buffer,
+    structural_visit,
     tirx,
+    type_indices,
 )  # fmt: skip
 
 # Calls of TVM's own operators whose operand is an address.
@@ -91,13 +92,14 @@ def allocations(root: Any) -> dict[Var, AllocBuffer]:
     return found
 
 
+_VISITED = type_indices((Call, BufferStore, TensorLoad, DeclBuffer, AllocBuffer))
+
+
 def accesses(node: Any, roots: Mapping[Var, Var] | None = None) -> list[Access]:
     """Every effect of a statement or expression on buffers. `roots`: from `view_roots` of the whole function."""
     collector = _Collector(roots or {})
-    ffi.structural_visit(
-        node,
-        [(Call, collector.call), (BufferStore, collector.store), (TensorLoad, collector.load), (DeclBuffer, _skip), (AllocBuffer, _skip)],
-    )
+    rules = (collector.call, collector.store, collector.load, _skip, _skip)
+    structural_visit(node, list(zip(_VISITED, rules, strict=True)))
     return collector.found
 
 

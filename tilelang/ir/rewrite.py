@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import InternalError
-from .tvm_api import POSTORDER, PREORDER, Expr, TensorLoad, Var, ffi, structural_mutate, structural_walk, type_indices
+from .tvm_api import POSTORDER, PREORDER, Expr, TensorLoad, Var, structural_map, structural_mutate, structural_walk, type_indices
 
 Types = Any  # a node class or a tuple of node classes
 
@@ -87,7 +87,8 @@ def substitute(root: Any, mapping: Mapping[Var, Expr]) -> Any:
     table = dict(mapping)
     if not table:
         return root
-    return ffi.structural_map(root, [(Var, lambda v: table.get(v, v))])
+    (var,) = type_indices(Var)
+    return structural_map(root, [(var, lambda v: table.get(v, v))], [], POSTORDER)
 
 
 def uses(root: Any, variable: Var) -> bool:

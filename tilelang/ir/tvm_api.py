@@ -121,19 +121,20 @@ else:
 
 is_buffer = tirx.is_buffer_var
 
-# The engine of `tvm_ffi.structural_walk` and `structural_mutate`, taking (type index, callback[, False]) entries. Their Python
-# wrappers inspect the signature of every callback on every call, which takes longer than most of our traversals.
-structural_walk, structural_mutate = (ffi.get_global_func(f"ffi.Structural{name}") for name in ("Walk", "Mutate"))
+# The engines of `tvm_ffi.structural_walk` and its like, taking (type index, callback[, False]) entries. Their Python wrappers look
+# into every callback and its types on every call, which takes longer than most of our traversals.
+structural_walk, structural_mutate, structural_visit, structural_map = (
+    ffi.get_global_func(f"ffi.Structural{name}") for name in ("Walk", "Mutate", "Visit", "Map")
+)
 PREORDER, POSTORDER = int(ffi.WalkOrder.PREORDER), int(ffi.WalkOrder.POSTORDER)
 
 __all__ = [
-    "POSTORDER", "PREORDER",
-    "AllocBuffer", "Analyzer", "AssertStmt", "AttrStmt", "Bind", "BufferStore", "Call", "Cast", "DeclBuffer", "Evaluate",
-    "Expr", "FloatImm", "For", "ForKind", "IRModule", "IfThenElse", "IntImm", "IterVar", "Op", "PrimFunc", "Range",
-    "SeqStmt", "Span", "Stmt", "StringImm", "TensorLoad", "TensorRegion", "Var", "While", "const", "decl_buffer",
-    "dtype_of", "effect_of", "env_stream_function", "ffi", "in_tvm_script", "is_buffer", "is_expr", "linear_coefficients", "load",
-    "location_of", "location_of_span", "make_span", "region", "register_op", "script_alloc", "script_store", "seq", "shape_of", "static_shape", "store",
-    "structural_mutate", "structural_walk", "tirx", "tvm", "tvm_ir", "type_indices",
+    "POSTORDER", "PREORDER", "AllocBuffer", "Analyzer", "AssertStmt", "AttrStmt", "Bind", "BufferStore", "Call", "Cast", "DeclBuffer",
+    "Evaluate", "Expr", "FloatImm", "For", "ForKind", "IRModule", "IfThenElse", "IntImm", "IterVar", "Op", "PrimFunc", "Range", "SeqStmt",
+    "Span", "Stmt", "StringImm", "TensorLoad", "TensorRegion", "Var", "While", "const", "decl_buffer", "dtype_of", "effect_of",
+    "env_stream_function", "ffi", "in_tvm_script", "is_buffer", "is_expr", "linear_coefficients", "load", "location_of",
+    "location_of_span", "make_span", "region", "register_op", "script_alloc", "script_store", "seq", "shape_of", "static_shape", "store",
+    "structural_map", "structural_mutate", "structural_visit", "structural_walk", "tirx", "tvm", "tvm_ir", "type_indices",
 ]  # fmt: skip
 
 @functools.lru_cache(maxsize=65536)

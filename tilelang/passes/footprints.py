@@ -233,7 +233,7 @@ class Footprints:
                 mask = mask & np.asarray(evaluate(condition, env), bool)
             except LayoutError:
                 exact = False
-        keep = mask.ravel()
+        keep = slice(None) if mask.all() else mask.ravel()
         flat = lambda a: np.broadcast_to(a, shape).ravel()[keep]  # noqa: E731
         found = tuple(Dim(base, None if rel is None else flat(rel)) for base, rel in dims)
         return found, flat(_axis(threads, 0, len(shape))), exact

@@ -174,13 +174,23 @@ def _any_common(kept: list[tuple[np.ndarray, np.ndarray]], first: Footprint, sec
 
 def _shared_by_threads(keys_a: np.ndarray, threads_a: np.ndarray, keys_b: np.ndarray, threads_b: np.ndarray) -> bool:
     """Is there an element in both with more than one thread?"""
-    elements, inverse = np.unique(np.concatenate([keys_a, keys_b]), return_inverse=True)
+    element, count = _numbered(np.concatenate([keys_a, keys_b]))
     threads = np.concatenate([threads_a, threads_b])
-    low = np.full(len(elements), np.iinfo(np.int64).max)
-    high = np.full(len(elements), -1)
-    np.minimum.at(low, inverse, threads)
-    np.maximum.at(high, inverse, threads)
-    common = np.zeros(len(elements), np.int8)
-    common[inverse[: len(keys_a)]] |= 1
-    common[inverse[len(keys_a) :]] |= 2
+    low = np.full(count, np.iinfo(np.int64).max)
+    high = np.full(count, -1)
+    np.minimum.at(low, element, threads)
+    np.maximum.at(high, element, threads)
+    common = np.zeros(count, np.int8)
+    common[element[: len(keys_a)]] |= 1
+    common[element[len(keys_a) :]] |= 2
     return bool(((common == 3) & (low != high)).any())
+
+
+def _numbered(keys: np.ndarray) -> tuple[np.ndarray, int]:
+    """Small numbers for keys, the same for equal ones, and a bound of them. Keys that lie densely need no sorting."""
+    low = int(keys.min())
+    span = int(keys.max()) - low + 1
+    if span <= 8 * len(keys):
+        return keys - low, span
+    distinct, numbers = np.unique(keys, return_inverse=True)
+    return numbers, len(distinct)
