@@ -94,7 +94,7 @@ OPS = (
     OpInfo("tl.vote", ("v*",), warp=True, doc="attrs kind any|all|ballot|activemask|match_any|match_all"),
     OpInfo("tl.block_vote", ("v",), collective=True, doc="attrs kind count|and|or: __syncthreads_count and kin"),
     OpInfo("tl.warp_reduce", ("v",), warp=True, doc="attrs kind sum|max|min|bitand|bitor|bitxor"),
-    OpInfo("tl.print", ("v*",), doc="attrs message, dtype; operand: an expression, or a region printed whole"),
+    OpInfo("tl.print", ("v*",), doc="attrs message, dtype; operand: an expression, or a region printed whole (an element: optionally with the index to show)"),
     OpInfo("tl.device_assert", ("v",), doc="attrs message"),
     OpInfo("tl.mbarrier_init", ("u", "v"), doc="arrive count"),
     OpInfo("tl.mbarrier_wait", ("u", "v"), doc="wait until the phase of this parity has completed"),

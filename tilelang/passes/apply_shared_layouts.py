@@ -28,6 +28,7 @@ from ..ir.tvm_api import (
     Bind,
     BufferStore,
     Call,
+    Evaluate,
     Expr,
     For,
     ForKind,
@@ -47,6 +48,7 @@ from ..ir.tvm_api import (
     tirx,
 )  # fmt: skip
 from ..knobs import knobs
+from ..layout.algebra import ravel
 from ..layout.shared import SharedLayout
 from .check_shared_layout import check_shared_layout
 from .facts import Facts
@@ -80,7 +82,7 @@ class _Applier:
 
     def run(self) -> KernelRegion:
         rules = {For: self._loop, Bind: self._bind, AllocBuffer: self._alloc, BufferStore: self._store, TensorLoad: self._load,
-                 TensorRegion: self._region, Call: self._call}  # fmt: skip
+                 TensorRegion: self._region, Call: self._call, Evaluate: self._evaluate}  # fmt: skip
         annotations = {key: self._renamed(value) for key, value in self.kernel.annotations.items()}
         return replace(self.kernel, body=rewrite(self.kernel.body, rules), annotations=annotations)
 
@@ -130,6 +132,23 @@ class _Applier:
             return descend.children(node)
         indices = [descend(i) for i in node.indices]
         return load(self.flat[node.source], [self.place(self.layouts[node.source], indices)], node.span)
+
+    def _evaluate(self, node: Evaluate, descend: Descend) -> Stmt:
+        """A tile that is printed whole is printed element by element, each with its index in the tile."""
+        printed = node.value.args[0] if op_name(node.value) == "tl.print" and node.value.args else None
+        if not (isinstance(printed, TensorRegion) and printed.source in self.layouts):
+            return descend.children(node)
+        layout, block = self.layouts[printed.source], printed.region
+        variables = [Var("p", "int32") for _ in block]
+        indices = [_int32(descend(r.min)) + v for r, v in zip(block, variables, strict=True)]
+        for v, r in zip(variables, block, strict=True):
+            self.facts.bind_range(v, 0, r.extent)
+        element = region(self.flat[printed.source], [self.offset(layout, indices)], [1])
+        shown = call(node.value.op, [element, _expr(ravel(indices, layout.shape))], "void", node.value.attrs, node.value.span)
+        body: Stmt = Evaluate(shown, node.span)
+        for v, r in reversed(list(zip(variables, block, strict=True))):
+            body = For(v, const(0, "int32"), r.extent, ForKind.SERIAL, body, span=node.span)
+        return body
 
     def _call(self, node: Call, descend: Descend) -> Expr:
         """Warpgroup products know the arrangement of their operands: these are named by where they begin."""

@@ -18,7 +18,7 @@ from ..ir.dtypes import dtype
 from ..ir.evaluate import evaluate
 from ..ir.kernel import KernelRegion, map_kernels
 from ..ir.rewrite import substitute, walk
-from ..ir.tvm_api import Call, IntImm, PrimFunc, Stmt, TensorRegion, Var, dtype_of, is_expr, location_of, shape_of
+from ..ir.tvm_api import Call, IntImm, PrimFunc, Stmt, TensorRegion, Var, dtype_of, is_expr, location_of, shape_of, static_shape
 from ..layout.index_map import Layout
 from ..layout.shared import SharedLayout, from_layout, widest
 from ..target.limits import architecture, shared_bytes
@@ -66,19 +66,28 @@ def _wanted(
     stored: None, or for a tile that bulk copies move, whether they store it: it has no padding then."""
     if dtype(dtype_of(buffer)).lanes != 1:
         return plain
-    if "layout" in facts:
+    if "layout" in facts and "replicate" not in facts:
         return from_layout(annotated_layout(facts["layout"], plain.tile), plain.shape, plain.bits, plain.versions)
     if stored is not None:  # a stored tile is written by threads in the order of an accumulator: panels spread that over the banks
         return (widest(plain.shape, plain.bits, plain.versions) if stored or reads else None) or plain
     if not reads:
         return plain
-    swizzled = widest(plain.shape, plain.bits, plain.versions) if any(reads) else None
-    if swizzled is not None:
-        return swizzled
-    row = plain.shape[-1] * plain.bits // 8
-    if len(plain.shape) < 2 or row % _PERIOD:
+    return _of_operand(plain, any(reads))
+
+
+def operand_layout(tile: Var, across: bool) -> SharedLayout:
+    """The layout of a tile that a lowering makes for an operand of a product. across: the dimension that is summed over is not the
+    contiguous one."""
+    return _of_operand(SharedLayout(static_shape(tile), storage_bits(tile)), swizzle_helps(dtype_of(tile), across))
+
+
+def _of_operand(plain: SharedLayout, swizzle: bool) -> SharedLayout:
+    found = widest(plain.shape, plain.bits, plain.versions) if swizzle else None
+    if found is not None:
+        return found
+    if len(plain.shape) < 2 or plain.shape[-1] * plain.bits // 8 % _PERIOD:
         return plain
-    padding = 16 if any(reads) or plain.bits < 32 else _PERIOD  # 4 rows of 8 words, or of 4 double words, in different banks
+    padding = 16 if swizzle or plain.bits < 32 else _PERIOD  # 4 rows of 8 words, or of 4 double words, in different banks
     return SharedLayout(plain.shape, plain.bits, plain.versions, padding=padding * 8 // plain.bits)
 
 
@@ -142,7 +151,7 @@ def _seen(kernel: KernelRegion, roots: Mapping[Var, Var]) -> dict[Var, str]:
 
     def visit(call: Call) -> None:
         entry = op_info(call)
-        if entry is not None and entry.tile:
+        if entry is not None and (entry.tile or entry.name == "tl.print"):
             return
         for operand in call.args:
             if isinstance(operand, TensorRegion) and any(not (isinstance(r.extent, IntImm) and int(r.extent) == 1) for r in operand.region):
@@ -167,4 +176,4 @@ def annotated_layout(index_map: Any, shape: tuple[int, ...]) -> Layout:
     return Layout(shape, place)
 
 
-__all__ = ["annotated_layout", "choose_shared_layouts", "storage_bits", "swizzle_helps"]
+__all__ = ["annotated_layout", "choose_shared_layouts", "operand_layout", "storage_bits", "swizzle_helps"]

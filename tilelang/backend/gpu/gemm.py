@@ -37,6 +37,7 @@ from ...ir.tvm_api import (
     tvm,
 )  # fmt: skip
 from ...layout.fragment import Fragment
+from ...passes.choose_shared_layouts import operand_layout
 from ...passes.register_maps import register_map
 from ...target.limits import architecture
 from ...tileop.base import LowerContext, Lowering
@@ -161,8 +162,8 @@ class _Emitter:
         p = self.p
         accumulator, zero = self.accumulator()
         a_registers = self.registers_of(p.a.source, p.grid.left) if _reads_registers(p) else None
-        a = p.a if a_registers is not None else self.in_shared(p.a)
-        b = self.in_shared(p.b)
+        a = p.a if a_registers is not None else self.in_shared(p.a, p.transposed[0])
+        b = self.in_shared(p.b, not p.transposed[1])
         body = [*zero, *self.product(a, b, accumulator, a_registers)]
         return seq([*self.before, *self.warps.declare, self.warps.only(p.grid.count, seq(body), self.span), *self.after])
 
@@ -174,14 +175,15 @@ class _Emitter:
             return None
         return plan.registers
 
-    def in_shared(self, block: TensorRegion) -> TensorRegion:
-        """The block itself, or a shared copy of a fragment."""
+    def in_shared(self, block: TensorRegion, across: bool) -> TensorRegion:
+        """The block itself, or a shared copy of a fragment. across: the dimension that is summed over is not the contiguous one."""
         if block.source.scope() != FRAGMENT:
             return block
         extents = extents_of(block)
         wide = wide_dims(block)
         copy = decl_buffer(extents[-2:], dtype_of(block), f"{block.source.name}_shared", SHARED_DYN, alignment=16, span=self.span)
         self.ctx.temporaries.append(copy)
+        self.ctx.passes.shared_layouts[copy] = operand_layout(copy, across)
         target = region(copy, [0, 0], extents[-2:])
         self.before.append(nest([extents[k] for k in wide], lambda v: [write(target, v, read(block, v), self.ctx)], self.ctx))
         return target

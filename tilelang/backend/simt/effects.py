@@ -286,10 +286,11 @@ class Effects:
             value = self.expressions(node.args[0], mask)
             self.scope.emit(f"g.print_line({message!r}, '', {value.dtype!r}, {value.text}, 0, {mask}, False, {blocks})")
         else:
-            self._print_region(node.args[0], message, mask, blocks)
+            self._print_region(node, message, mask, blocks)
 
-    def _print_region(self, region: Any, message: str, mask: str, blocks: str) -> None:
-        """One line for each element."""
+    def _print_region(self, node: Call, message: str, mask: str, blocks: str) -> None:
+        """One line for each element. A second operand is the element's index in a tile whose elements lie in another order."""
+        region: TensorRegion = node.args[0]
         buffer, emit = region.source, self.scope.emit
         place = self.scope.places[buffer]
         once = buffer.scope() in SHARED_SCOPES
@@ -308,7 +309,8 @@ class Effects:
         site, dtype = self.scope.site("T.print", buffer.name), dtype_of(buffer)
         only = f"both({mask}, g.lane == 0)" if once else mask
         value = f"{place.name}.load(g, {flat}, {only}, {site})"
-        emit(f"g.print_line({message!r}, {buffer.name!r}, {dtype!r}, {value}, {flat}, {only}, {once}, {blocks})")
+        shown = self._text(node.args[1], mask) if len(node.args) > 1 else flat
+        emit(f"g.print_line({message!r}, {buffer.name!r}, {dtype!r}, {value}, {shown}, {only}, {once}, {blocks})")
         self.scope.depth = depth
 
     # ---------------------------------------------------------------- reductions over thread axes
