@@ -3,3 +3,7 @@
 import os
 
 os.environ.setdefault("TILELANG_VERIFY", "1")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--update-goldens", action="store_true", help="write the kept texts (tests/backend/cuda/golden) anew")

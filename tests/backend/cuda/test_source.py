@@ -73,7 +73,7 @@ def test_kernels_of_one_program_and_the_host_part():
 @pytest.mark.parametrize("name", ALL)
 def test_compiles(name, arch):
     launcher = tilelang.compile(ALL[name](), target=f"cuda -arch={arch}").artifact.entry
-    for careful in (False, True):
+    for careful in (False, True) if launcher.program.careful else (False,):
         cubin = launcher.cubin(arch, careful)
         assert len(cubin.data) > 1000 and {k.name for k in launcher.program.kernels} == cubin.reports.keys()
         assert all(r.registers > 0 and r.spill_stores == 0 for r in cubin.reports.values())
