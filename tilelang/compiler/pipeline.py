@@ -22,6 +22,7 @@ from ..knobs import knobs
 from ..passes.apply_shared_layouts import apply_shared_layouts
 from ..passes.check_initialisation import check_initialisation
 from ..passes.check_program import check_program
+from ..passes.defer_bulk_waits import defer_bulk_waits
 from ..passes.fence_proxies import fence_proxies
 from ..passes.guard_bounds import guard_bounds
 from ..passes.insert_barriers import insert_barriers
@@ -64,6 +65,7 @@ STAGES = (
     # after the last barrier is placed
     Stage("fence_proxies", THREADS, fence_proxies),
     Stage("relax_waits", THREADS, relax_waits),
+    Stage("defer_bulk_waits", THREADS, defer_bulk_waits),
 )
 
 

@@ -1,0 +1,194 @@
+"""Bulk stores read their tile while the program goes on, until somebody may write it.
+
+In: a THREADS program with all its barriers, in which the thread that issues bulk stores waits at once until they have read the tile. Out:
+the same thread waits before the next barrier on every path, and at the latest where the kernel (or its part of the threads) ends: who
+overwrites the tile stands behind a barrier, because the store counted as a read of it. Where the path is not plain the wait stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ..ir.access import accesses, view_roots
+from ..ir.context import PassContext
+from ..ir.dialect import ATTR_REDUCE_SCOPE, ATTR_WS, attr, op_name
+from ..ir.kernel import KernelRegion, map_kernels, rebuild_body
+from ..ir.rewrite import walk
+from ..ir.tvm_api import AttrStmt, Call, Evaluate, Expr, For, IfThenElse, PrimFunc, SeqStmt, Stmt, Var, While, seq
+from .thread_uniformity import BLOCK_BARRIERS
+from .uniformity import LEAVE
+
+_STORE, _WAIT, _ALLREDUCE = "tl.tma_store", "tl.bulk_wait", "tirx.tvm_thread_allreduce"
+
+
+def defer_bulk_waits(func: PrimFunc, ctx: PassContext) -> PrimFunc:
+    """Move the waits of every kernel region that holds bulk stores."""
+    roots = view_roots(func.body)
+    return func.with_body(map_kernels(func.body, lambda kernel: _defer(kernel, roots).to_stmt()))
+
+
+@dataclass(eq=False)
+class _Node:
+    """kind: seq, loop, if, part (the threads of a T.ws region), attr, store (a branch of one thread that issues and waits), leaf.
+    before, behind: waits that are to stand there, by their condition's text."""
+
+    kind: str
+    stmt: Stmt
+    children: list[_Node] = field(default_factory=list)
+    parent: _Node | None = None
+    before: dict[str, Stmt] = field(default_factory=dict)
+    behind: dict[str, Stmt] = field(default_factory=dict)
+    moved: bool = False  # of a store: its wait stands elsewhere
+
+
+def _defer(kernel: KernelRegion, roots: Mapping[Var, Var]) -> KernelRegion:
+    root = _tree(kernel.body)
+    stores = [n for n in _nodes(root) if n.kind == "store"]
+    for store in stores:
+        places = _Path(store, root, roots).places()
+        if places is not None:
+            store.moved = True
+            wait = _waiting(store.stmt)
+            for place, ahead in places:
+                (place.before if ahead else place.behind).setdefault(str(wait), wait)
+    return kernel.with_body(_emit(root)) if stores else kernel
+
+
+# ---------------------------------------------------------------- the tree
+def _tree(stmt: Stmt) -> _Node:
+    if isinstance(stmt, SeqStmt):
+        node = _Node("seq", stmt, [_tree(s) for s in stmt.seq])
+    elif isinstance(stmt, For | While):
+        node = _Node("loop", stmt, [_tree(stmt.body)])
+    elif isinstance(stmt, AttrStmt) and stmt.attr_key != ATTR_REDUCE_SCOPE:
+        node = _Node("part" if stmt.attr_key == ATTR_WS else "attr", stmt, [_tree(stmt.body)])
+    elif isinstance(stmt, IfThenElse) and _is_store(stmt):
+        return _Node("store", stmt)
+    elif isinstance(stmt, IfThenElse):
+        node = _Node("if", stmt, [_tree(s) for s in (stmt.then_case, stmt.else_case) if s is not None])
+    else:
+        return _Node("leaf", stmt)
+    for child in node.children:
+        child.parent = node
+    return node
+
+
+def _is_store(stmt: IfThenElse) -> bool:
+    """`if (this thread) { stores; commit; wait until they have read }`."""
+    if stmt.else_case is not None or not isinstance(stmt.then_case, SeqStmt) or not _holds(stmt, (_STORE,)):
+        return False
+    last = stmt.then_case.seq[-1]
+    return isinstance(last, Evaluate) and op_name(last.value) == _WAIT and bool(attr(last.value, "read", False))
+
+
+def _nodes(node: _Node) -> Iterator[_Node]:
+    yield node
+    for child in node.children:
+        yield from _nodes(child)
+
+
+def _holds(stmt: Stmt | Expr, names: tuple[str, ...]) -> bool:
+    found = False
+
+    def visit(call: Call) -> None:
+        nonlocal found
+        found = found or op_name(call) in names
+
+    walk(stmt, {Call: visit})
+    return found
+
+
+def _waiting(stmt: Stmt) -> Stmt:
+    """The wait alone, under the condition of the store."""
+    assert isinstance(stmt, IfThenElse) and isinstance(stmt.then_case, SeqStmt)
+    return IfThenElse(stmt.condition, stmt.then_case.seq[-1], None, stmt.span)
+
+
+def _emit(node: _Node) -> Stmt:
+    stmt, parts = node.stmt, [_emit(c) for c in node.children]
+    if node.kind == "seq":
+        stmt = seq(parts)
+    elif isinstance(stmt, IfThenElse) and node.moved:
+        assert isinstance(stmt.then_case, SeqStmt)
+        stmt = IfThenElse(stmt.condition, seq(list(stmt.then_case.seq)[:-1]), None, stmt.span)
+    elif isinstance(stmt, IfThenElse) and parts:
+        stmt = IfThenElse(stmt.condition, parts[0], parts[1] if len(parts) > 1 else None, stmt.span)
+    elif parts:
+        stmt = rebuild_body(stmt, parts[0])
+    return seq([*node.before.values(), stmt, *node.behind.values()])
+
+
+# ---------------------------------------------------------------- where a wait goes
+class _Path:
+    """What follows a store."""
+
+    def __init__(self, store: _Node, root: _Node, roots: Mapping[Var, Var]) -> None:
+        self.store, self.root = store, root
+        self.tiles = self._tiles(store, roots)
+        self.roots = roots
+        part = self._part(store)
+        writers = [n for n in _nodes(root) if n.kind in ("leaf", "store") and self._writes(n) and self._part(n) is not part]
+        own = part is None or not writers
+        # An arrival lets others write a tile only if others do.
+        loaded = any(_holds(n.stmt, ("tl.tma_load",)) and self._writes(n) for n in _nodes(root) if n.kind in ("leaf", "store"))
+        self.meetings = (*BLOCK_BARRIERS, _ALLREDUCE, *(() if own and not loaded else ("tl.mbarrier_arrive", "tl.slot_release")))
+        self.found: list[tuple[_Node, bool]] = []
+        self.seen: set[int] = set()
+
+    def places(self) -> list[tuple[_Node, bool]] | None:
+        """(node, before it or behind it) of each wait; None if it stays where it is."""
+        node: _Node | None = self.store
+        while node is not None:
+            if node.kind == "loop" and (isinstance(node.stmt, While) or _holds(node.stmt, LEAVE)):
+                return None
+            node = node.parent
+        self._follow(self.store)
+        return self.found
+
+    def _follow(self, node: _Node) -> None:
+        """What comes after `node`, up to a meeting."""
+        parent = node.parent
+        if parent is None:
+            self.found.append((node, False))
+            return
+        if parent.kind == "seq":
+            here = parent.children.index(node)
+            if self._stops(parent.children[here + 1 :]):
+                return
+        elif parent.kind == "loop":
+            if id(parent) in self.seen:
+                return
+            self.seen.add(id(parent))
+            body = parent.children[0]
+            self._stops(body.children if body.kind == "seq" else [body])
+        elif parent.kind == "part":
+            self.found.append((node, False))
+            return
+        self._follow(parent)
+
+    def _stops(self, nodes: list[_Node]) -> bool:
+        """Notes a wait before the first of these behind which the tile may change."""
+        for node in nodes:
+            if self._meets(node):
+                self.found.append((node, True))
+                return True
+        return False
+
+    def _meets(self, node: _Node) -> bool:
+        return _holds(node.stmt, self.meetings) or self._writes(node)
+
+    def _writes(self, node: _Node) -> bool:
+        return any(a.root in self.tiles for a in accesses(node.stmt, self.roots) if a.writes)
+
+    @staticmethod
+    def _tiles(store: _Node, roots: Mapping[Var, Var]) -> set[Var]:
+        return {a.root for a in accesses(store.stmt, roots) if op_name(a.node) == _STORE and not a.writes}
+
+    @staticmethod
+    def _part(node: _Node) -> _Node | None:
+        while node.parent is not None:
+            node = node.parent
+            if node.kind == "part":
+                return node
+        return None
