@@ -119,7 +119,7 @@ def test_matrix_products():
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("seed", [7, 23, 41, 58, 105])
+@pytest.mark.parametrize("seed", [7, 23, 58, 105, 387])
 def test_random_programs(seed, tmp_path):
     made = generate(seed)
     path = tmp_path / f"fuzz_{seed}.py"
