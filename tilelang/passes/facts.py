@@ -102,6 +102,9 @@ class Facts:
         """low <= var < low + extent. Loads inside are values of now, so they never meet later loads."""
         extent = extent if not isinstance(extent, int) else const(extent, dtype_of(var))
         low = low if not isinstance(low, int) else const(low, dtype_of(var))
+        if isinstance(extent, tirx.Sub) and extent.b.same_as(low):  # low <= var < end: what bounds `low` bounds `end - low` too loosely
+            least = const(self.bounds(low)[0], dtype_of(var))
+            low, extent = least, extent.a - least
         self.analyzer.bind(var, Range.from_min_extent(self._snapshot(low), self._snapshot(extent)), allow_override=True)
 
     def bind_value(self, var: Var, value: Expr) -> None:

@@ -210,7 +210,7 @@ class _Relaxer:
     def release(self, stmt: Evaluate) -> Stmt:
         """One lane of each warp arrives for the warp."""
         barriers, number = stmt.value.args[:2]
-        slot = tirx.floormod(number, const(int(shape_of(barriers.source)[0]), "int32"))
+        slot = tirx.truncmod(number, const(int(shape_of(barriers.source)[0]), "int32"))  # the number is not negative
         lane = tirx.floormod(ThreadSpace(self.kernel).linear, const(WARP, "int32"))
         arrive = make_call("tl.mbarrier_arrive", [region(barriers.source, [slot], [1])], span=stmt.span)
         first = IfThenElse(tirx.EQ(lane, const(0, "int32")), Evaluate(arrive, stmt.span), None, stmt.span)

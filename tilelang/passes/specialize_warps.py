@@ -61,6 +61,7 @@ from ..ir.tvm_api import (
     tirx,
 )  # fmt: skip
 from ..target.limits import shared_bytes
+from .persistent_grid import PersistentGrid, persistent, without_swizzle
 from .pipeline_copies import (
     KernelCopies,
     LoopCopies,
@@ -82,6 +83,7 @@ from .tma_boxes import bytes_of_copy, tma_reason
 SUBJECT = "warp roles"
 KEY_OFF = "tl.disable_warp_specialized"
 WARP = 32
+MULTIPROCESSORS = 132  # of an H100 SXM or H200
 MOST_THREADS = 1024
 _ALIGNMENT = 1024  # bytes between tiles, at most, that swizzles ask for
 # Registers of a thread (producer, consumers) by the block's warpgroups: together they are what the launch gives (64 Ki a multiprocessor).
@@ -164,14 +166,23 @@ class _Specializer:
         self.outer: list[Stmt] = []  # around the statement that is looked at
 
     def run(self) -> KernelRegion:
-        self._find(self.kernel.body, False)
+        groups = self.consumers // GROUP
+        grid = persistent(self.kernel, MULTIPROCESSORS) if groups > 1 and not self.refusal else None
+        self._find(self.kernel.body, grid is not None)
         if not self.loops:
             return self.kernel
         if self.refusal:
             raise NotAhead(self.refusal)
         rings = [ring for loop in self.loops.values() for ring in loop.rings]
         replaced = {tile: versions for ring in rings for tile, versions in ring.versions.items()}
-        producer = self._producer()
+        span = self.kernel.span
+        counters, computed = self._consumer()
+        producer = self._producer(grid)
+        if grid is not None:
+            computed = grid.loop(computed, span, rename=False)
+            self.ctx.note(
+                location_of(next(iter(self.loops))), SUBJECT, f"one block a multiprocessor visits tile after tile ({grid.workers} blocks)"
+            )
         declared: list[Stmt] = []
 
         def hoisted(node: AllocBuffer, _: Descend) -> Stmt:
@@ -180,13 +191,11 @@ class _Specializer:
             declared.append(allocate_versions(node, replaced))
             return seq([])
 
-        consumer = rewrite(self._consumer(), {AllocBuffer: hoisted})
+        consumer = seq([*counters, rewrite(computed, {AllocBuffer: hoisted})])
         for ring in rings:
             slots, span = int(ring.full.ty.shape[0]), ring.copies[0].stmt.span
             declared += [_barriers(ring.full, [1] * slots, span), _barriers(ring.empty, [self.consumers // WARP] * slots, span)]
-        groups = self.consumers // GROUP
         registers = _REGISTERS.get(groups + 1)
-        span = self.kernel.span
         body = seq([
             *declared,
             AttrStmt(list(range(groups)), ATTR_WS, IntImm("int32", 0), seq([*_registers(registers, 1, span), consumer]), span),
@@ -194,7 +203,10 @@ class _Specializer:
         ])  # fmt: skip
         x, y, z = self.kernel.threads
         threads = ((x[0], self.consumers + GROUP), y, z)
-        return KernelRegion(self.kernel.blocks, threads, body, {**self.kernel.annotations, KERNEL_MIN_BLOCKS: 1}, span)
+        annotations = {**self.kernel.annotations, KERNEL_MIN_BLOCKS: 1}
+        if grid is None:
+            return KernelRegion(self.kernel.blocks, threads, body, annotations, span)
+        return KernelRegion(grid.blocks, threads, body, without_swizzle(annotations), span)
 
     # ---------------------------------------------------------------- which loops
     def _find(self, stmt: Stmt, repeated: bool) -> None:
@@ -237,7 +249,8 @@ class _Specializer:
         self.loops[node] = _Loop(found, slots, rings, repeated or found.guard is not None)
 
     # ---------------------------------------------------------------- the consumers
-    def _consumer(self) -> Stmt:
+    def _consumer(self) -> tuple[list[Stmt], Stmt]:
+        """Counters of rings, and the program."""
         counters: list[Stmt] = []
 
         def loop(node: For, descend: Descend) -> Stmt:
@@ -252,8 +265,7 @@ class _Specializer:
                 body = IfThenElse(ours.found.condition, body, None, ours.found.guard.span)
             return For(node.loop_var, node.min, node.extent, node.kind, body, node.thread_binding, None, node.step, node.span)
 
-        body = rewrite(self.kernel.body, {For: loop})
-        return seq([*counters, body])
+        return counters, rewrite(self.kernel.body, {For: loop})
 
     def _uses(self, ours: _Loop, number: Expr, descend: Descend) -> Stmt:
         """The rest of the body, with waits and releases around the statements that use each ring's tiles."""
@@ -275,7 +287,7 @@ class _Specializer:
         return seq(stmts)
 
     # ---------------------------------------------------------------- the producer
-    def _producer(self) -> Stmt:
+    def _producer(self, grid: PersistentGrid | None) -> Stmt:
         """What one thread of the new warpgroup executes."""
         counters: list[Stmt] = []
         slicer = Slicer(self.kernel, self.copies.roots)
@@ -285,6 +297,8 @@ class _Specializer:
             return None if ours is None else self._fetches(ours, var, slicer, counters)
 
         body = slicer.slice(self.kernel.body, of_loop)
+        if grid is not None:
+            body = grid.loop(body, self.kernel.span, rename=True)
         me = tirx.EQ(self.thread, const(self.consumers, "int32"))
         return IfThenElse(me, seq([*counters, body]), None, self.kernel.span)
 
@@ -360,8 +374,8 @@ def _number(ours: _Loop, var: Var, counter: Var | None) -> Expr:
 def _slot(number: Expr, slots: int, span: Span | None) -> tuple[Var, Var, list[Stmt]]:
     """The slot and the phase of a body, and the statements that name them."""
     slot, phase, count = Var("slot", "int32"), Var("phase", "int32"), const(slots, "int32")
-    turn = tirx.floormod(tirx.floordiv(number, count), const(2, "int32"))
-    return slot, phase, [Bind(slot, tirx.floormod(number, count), span), Bind(phase, turn, span)]
+    turn = tirx.truncmod(tirx.truncdiv(number, count), const(2, "int32"))  # the number is not negative
+    return slot, phase, [Bind(slot, tirx.truncmod(number, count), span), Bind(phase, turn, span)]
 
 
 __all__ = ["specialize_warps"]

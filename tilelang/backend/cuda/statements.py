@@ -229,7 +229,7 @@ class Statements(Printer):
         if unrolled:
             self.line("#pragma unroll")
         low = self.e.text(node.min)
-        end: Expr = node.extent if isinstance(node.min, IntImm) and int(node.min) == 0 else node.min + node.extent
+        end: Expr = _end(node)
         step = int(node.step) if isinstance(node.step, IntImm) else 1
         limit = self.e.text(end, 12)
         own = _own_name(node)
@@ -438,3 +438,12 @@ def _print_form(value: str, dtype: str) -> tuple[str, str]:
     if is_float(dtype):
         return "%g", f"(double)(float)({value})" if dtype != "float64" else value
     return ("%llu", f"(unsigned long long)({value})") if dtype.startswith("uint") else ("%lld", f"(long long)({value})")
+
+
+def _end(node: Any) -> Expr:
+    """Where a loop's variable stops."""
+    if isinstance(node.min, IntImm) and int(node.min) == 0:
+        return node.extent
+    if isinstance(node.extent, tirx.Sub) and node.extent.b.same_as(node.min):
+        return node.extent.a
+    return node.min + node.extent

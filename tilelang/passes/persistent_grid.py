@@ -1,0 +1,109 @@
+"""A grid of many blocks as one block a multiprocessor that visits tile after tile.
+
+In: the blocks of a kernel. Out: the blocks of the smaller grid, and for each role of its warps the loop over the tiles, whose body sees the
+indices of the old grid. What a role fetches or writes for one tile overlaps with the next. Tiles are visited in the order of the old
+grid, or in the panels that `T.use_swizzle` asks for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..ir.kernel import KernelRegion
+from ..ir.rewrite import substitute
+from ..ir.tvm_api import Bind, Expr, For, ForKind, Span, Stmt, Var, const, seq, tirx
+
+SWIZZLE = "use_swizzle"  # kernel annotation: [panel, "row" | "column"]
+
+
+@dataclass(frozen=True)
+class PersistentGrid:
+    """blocks: of the small grid. total: tiles. workers: blocks at most. old: (variable, extent) of the blocks that the program knows."""
+
+    block: Var
+    total: Any
+    workers: int
+    old: tuple[tuple[Var, Any], ...]
+    panel: tuple[int, bool] | None  # width, and whether panels are columns
+
+    @property
+    def blocks(self) -> tuple[tuple[Var, Any], ...]:
+        few = min(self.total, self.workers) if isinstance(self.total, int) else tirx.Min(self.total, _i(self.workers))
+        return ((self.block, few),)
+
+    def loop(self, body: Stmt, span: Span | None, rename: bool) -> Stmt:
+        """`body` for every tile of this block. rename: the indices get variables of their own (a second loop over the same tiles)."""
+        tile = Var("tile", "int32")
+        table = {var: Var(str(var.name), "int32") for var, _ in self.old} if rename else {var: var for var, _ in self.old}
+        binds: list[Stmt] = [Bind(table[var], value, span) for (var, _), value in zip(self.old, self._indices(tile), strict=True)]
+        inner = substitute(body, dict(table)) if rename else body
+        step = _i(self.workers)
+        return For(tile, self.block, _e(self.total) - self.block, ForKind.SERIAL, seq([*binds, inner]), None, None, step, span)
+
+    def _indices(self, tile: Expr) -> list[Expr]:
+        """Indices of the old grid of tile number `tile`."""
+        found: list[Expr] = []
+        rest: Expr = tile
+        extents = [e for _, e in self.old]
+        if self.panel is not None:
+            area = _times(extents[0], extents[1])
+            found = self._in_panels(tirx.floormod(rest, area), extents[0], extents[1])
+            rest, extents = tirx.floordiv(rest, area), extents[2:]
+        for k, extent in enumerate(extents):
+            last = k == len(extents) - 1
+            found.append(rest if last else tirx.floormod(rest, _e(extent)))
+            rest = rest if last else tirx.floordiv(rest, _e(extent))
+        return found
+
+    def _in_panels(self, tile: Expr, width: Any, height: Any) -> list[Expr]:
+        """(x, y): down the rows of a panel before the next column, every other panel backwards."""
+        assert self.panel is not None
+        size, by_columns = self.panel
+        if by_columns:
+            width, height = height, width
+        area = _e(width) * _i(size)
+        which, rest = tirx.floordiv(tile, area), tirx.floormod(tile, area)
+        rows = tirx.Min(_e(height) - which * _i(size), _i(size))
+        at = tirx.floordiv(rest, rows)
+        backwards = tirx.EQ(tirx.floormod(which, _i(2)), _i(1))
+        column, row = tirx.Select(backwards, _e(width) - _i(1) - at, at), which * _i(size) + tirx.floormod(rest, rows)
+        return [row, column] if by_columns else [column, row]
+
+
+def persistent(kernel: KernelRegion, workers: int) -> PersistentGrid | None:
+    """The small grid of a kernel with more tiles than workers, or with a number of tiles that only the call knows; else None."""
+    extents = [extent for _, extent in kernel.blocks]
+    if not extents or "cluster_dims" in kernel.annotations:
+        return None
+    total: Any = math.prod(extents) if all(isinstance(e, int) for e in extents) else _product(extents)
+    if isinstance(total, int) and not workers < total < 1 << 31:
+        return None
+    swizzle = kernel.annotations.get(SWIZZLE)
+    panel = (int(swizzle[0]), str(swizzle[1]) == "column") if swizzle is not None and len(extents) >= 2 else None
+    return PersistentGrid(Var("worker", "int32"), total, workers, kernel.blocks, panel)
+
+
+def without_swizzle(annotations: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in annotations.items() if k != SWIZZLE}
+
+
+def _product(extents: list[Any]) -> Expr:
+    total = _e(extents[0])
+    for extent in extents[1:]:
+        total = total * _e(extent)
+    return total
+
+
+def _times(a: Any, b: Any) -> Expr:
+    return _i(a * b) if isinstance(a, int) and isinstance(b, int) else _e(a) * _e(b)
+
+
+def _e(value: Any) -> Expr:
+    return _i(value) if isinstance(value, int) else value
+
+
+def _i(value: int) -> Expr:
+    return const(value, "int32")
