@@ -86,6 +86,17 @@ def solve(nest: Nest, access: FragmentAccess, registers: RegisterMap, outer_vary
     return found
 
 
+def determined(nest: Nest, access: FragmentAccess, registers: RegisterMap) -> set[Var]:
+    """The loop variables that the element of `access` determines: iterations that differ in one of them name different elements. An index
+    that is no function of the loops alone determines none."""
+    found = LoopLayout(nest, registers, [])
+    for index in access.indices:
+        before = dict(found.values)
+        if not _solve_dim(found, Var("c", "int32"), index, set()):
+            found.values = before
+    return set(found.values)
+
+
 def _solve_dim(found: LoopLayout, coordinate: Var, index: Expr, varying: set[Var]) -> bool:
     nest = found.nest
     linear = linear_coefficients(index, nest.vars)

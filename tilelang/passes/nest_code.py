@@ -272,10 +272,16 @@ def from_scratch(held: RegisterMap, registers: Var, scratch: Var, threads: Threa
 
 
 def _each_register(held: RegisterMap, threads: Threads, outside: list[Expr], span: Span | None, make: Any) -> Stmt:
-    register = Var("r", "int32")
-    prover = _prover(threads, register, held.registers)
+    width = _neighbours(held)
+    counter, lane = Var("r", "int32"), Var("lane", "int32")
+    register = counter * width + lane if width > 1 else counter
+    prover = _prover(threads, counter, held.registers // width)
+    prover.bind(lane, Range.from_min_extent(0, width))
     at = [prover.simplify(c) if isinstance(c, Expr) else c for c in held.coords(threads.index, register)]
     conditions = [c for c in map(prover.simplify, held.holds(threads.index, register)) if not (isinstance(c, IntImm) and int(c))]
-    body = guarded(make(register, at), [c for c in conditions if uses(c, register)], span)
-    loop = For(register, 0, held.registers, ForKind.UNROLLED, body, span=span)
-    return guarded(loop, [*outside, *(c for c in conditions if not uses(c, register))], span)
+    body = guarded(make(register, at), [c for c in conditions if uses(c, lane)], span)
+    if width > 1:
+        body = For(lane, 0, width, ForKind.VECTORIZED, body, span=span)
+    body = guarded(body, [c for c in conditions if uses(c, counter) and not uses(c, lane)], span)
+    loop = For(counter, 0, held.registers // width, ForKind.UNROLLED, body, span=span)
+    return guarded(loop, [*outside, *(c for c in conditions if not uses(c, counter) and not uses(c, lane))], span)

@@ -63,7 +63,7 @@ from ..knobs import knobs
 from .check_partition import check_coverage, check_layout
 from .coalescing import coalesced
 from .fragment_homes import Home, default_plan, in_registers, overwrites
-from .loop_layouts import LoopLayout, owned_register, solve
+from .loop_layouts import LoopLayout, determined, owned_register, solve
 from .nest_code import Homes, from_scratch, guarded, over_block, over_registers, rewritten_body, serial_loops, to_scratch
 from .nests import FragmentAccess, Nest, is_nest, mentions, read_nest
 from .register_maps import register_map
@@ -409,9 +409,8 @@ class _Partition:
             shape = static_shape(access.buffer)
             identity = register_map(coalesced(shape, 128, 1), 1)
             assert identity is not None
-            layout = solve(found, access, identity, set())
-            serial = found.loops if layout is None else layout.serial
-            result += [f for f in nest.loops if any(f.same_as(s) for s in serial) and not any(f.same_as(r) for r in result)]
+            known = determined(found, access, identity)
+            result += [f for f in nest.loops if f.loop_var not in known and not any(f.same_as(r) for r in result)]
         return result
 
     def everywhere(self, nest: Nest, where: Threads) -> Stmt:

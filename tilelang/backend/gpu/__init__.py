@@ -14,6 +14,7 @@ from ...tileop.base import Lowering
 from .async_copy import ASYNC_COPY, COPY_AND_EMPTY_GROUP
 from .gemm import MMA
 from .reduce import REDUCE
+from .scan import SCAN
 from .tma import TMA_LOAD, TMA_STORE
 from .warpgroup_gemm import WGMMA
 
@@ -26,4 +27,4 @@ SLOTS = {
         ("infer_layouts", infer_layouts),
     )
 }
-LOWERINGS: tuple[Lowering, ...] = (TMA_LOAD, TMA_STORE, ASYNC_COPY, COPY_AND_EMPTY_GROUP, WGMMA, MMA, REDUCE)
+LOWERINGS: tuple[Lowering, ...] = (TMA_LOAD, TMA_STORE, ASYNC_COPY, COPY_AND_EMPTY_GROUP, WGMMA, MMA, REDUCE, SCAN)
