@@ -64,8 +64,11 @@ def test_accepted(given):
 
 @pytest.mark.parametrize(("given", "expected"), [
     ({"shape": (2,) * 5 + (64,), "tile": (64,)}, "Y has 6 dimensions; bulk copies take 1 to 5"),
-    ({"shape": (64, 65), "tile": (64, 64)}, "a stride of Y is 130 bytes, which is no multiple of 16"),
+    ({"shape": (64, 65), "tile": (64, 64)}, "rows of Y end after 130 bytes, which is no multiple of 16"),
+    ({"shape": (64, 64), "tile": (64, 64), "strides": (0, 1)}, "a stride of Y is 0 bytes, which is no multiple of 16"),
     ({"shape": (64, 64), "tile": (64, 64), "strides": (128, 2)}, "the last dimension of Y is not contiguous"),
+    ({"shape": (7,), "tile": (64,)}, "rows of Y end after 14 bytes, which is no multiple of 16"),
+    ({"shape": (64, 100), "tile": (64, 64), "strides": (104, 1)}, "rows of Y end after 200 bytes, which is no multiple of 16"),
     ({"shape": (64, 64), "tile": (64, 64), "strides": (68, 1)}, "a stride of Y is 136 bytes, which is no multiple of 16"),
     ({"shape": (64, 64), "tile": (64, 64), "tile_dtype": "float32"}, "the copy converts float32 to float16"),
     ({"shape": (64, 64), "tile": (64, 4)}, "rows of 8 bytes are no multiple of 16"),

@@ -6,7 +6,8 @@ A box is a block of a tensor of up to five dimensions. Its rows stand one after 
 the tile's layout; what is outside of the tensor is zeros there, and is not written on the way back. The rules are those of
 `cuTensorMapEncodeTiled` (CUDA driver API) and of cp.async.bulk.tensor (PTX ISA): unit stride of the last dimension, other strides
 multiples of 16 bytes, at most 256 elements of a box along a dimension, the innermost one a multiple of 16 bytes and with a swizzle no wider
-than it, addresses in shared memory multiples of 128 bytes (of 8 rows with a swizzle).
+than it, addresses in shared memory multiples of 128 bytes (of 8 rows with a swizzle). The end of a row is kept in pieces of 16 bytes only
+(seen on an H200: a store beyond 28 bytes wrote 32), so that rows have to end at a multiple of 16.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from .choose_shared_layouts import annotated_layout, storage_bits
 ARCHITECTURE = "sm_90a"
 KEY_OFF = "tl.disable_tma_lower"
 MAX_RANK, MAX_EXTENT = 5, 256
-STRIDE_BYTES = 16  # divides strides of the tensor and the rows of a box
+STRIDE_BYTES = 16  # divides strides and rows of the tensor and the rows of a box
 SHARED_BYTES = 128  # divides the address of a box in shared memory
 
 
@@ -143,8 +144,11 @@ def _tensor_reason(tensor: TensorRegion, size: int) -> str | None:
     strides = strides_of(buffer)
     if not (isinstance(strides[-1], int) and strides[-1] == 1):
         return f"the last dimension of {buffer.name} is not contiguous"
+    row = shape_of(buffer)[-1]
+    if isinstance(row, int) and row * size % STRIDE_BYTES:
+        return f"rows of {buffer.name} end after {row * size} bytes, which is no multiple of {STRIDE_BYTES}"
     for stride in strides[:-1]:
-        if isinstance(stride, int) and stride * size % STRIDE_BYTES:
+        if isinstance(stride, int) and (stride < 1 or stride * size % STRIDE_BYTES):
             return f"a stride of {buffer.name} is {stride * size} bytes, which is no multiple of {STRIDE_BYTES}"
     return None
 

@@ -146,6 +146,15 @@ def test_rows_of_an_odd_size_get_the_program_without_bulk_copies(machine, column
     assert len(plain_launches(machine)) == 1 and plain_launches(machine)[0].grid == (2, 1, 1)
 
 
+@pytest.mark.parametrize("count", [7, 8, 300])
+def test_a_row_that_ends_inside_of_16_bytes(machine, count):
+    """The hardware clips in pieces of 16 bytes: it would write beyond the tensor."""
+    n = T.dynamic("n")
+    launcher = machine.launcher(copies((n,), (128,), "float32"))
+    launcher(array((count,), "float32"), array((count,), "float32"))
+    assert len(machine.encoded) == (0 if count == 7 else 2) and len(machine.recorder.launches) == 1
+
+
 def test_overlapping_tensors_get_the_program_without_bulk_copies(machine):
     launcher = machine.launcher(copies((8, 64), (8, 64), "float16"))
     x = array((8, 64))

@@ -55,11 +55,13 @@ def encode(found: TensorMap, driver: Expr, place: Expr, address: Expr, area: Exp
 
 
 def has_no_map(found: TensorMap) -> list[Expr]:
-    """Conditions, one of which holds for a tensor that the driver refuses: no elements, or strides that are no multiples of 16 bytes."""
-    tests: list[Expr] = [_int64(e) < const(1, "int64") for e in shape_of(found.tensor) if not isinstance(e, int)]
-    for stride in strides_of(found.tensor):
-        if not isinstance(stride, int):
-            rest = tirx.bitwise_and(_int64(stride) * const(found.size, "int64"), const(STRIDE_BYTES - 1, "int64"))
+    """Conditions, one of which holds for a tensor that bulk copies cannot move: no elements, or strides or rows that are no multiples of 16
+    bytes."""
+    extents, strides = shape_of(found.tensor), strides_of(found.tensor)
+    tests: list[Expr] = [_int64(e) < const(1, "int64") for e in (*extents, *strides) if not isinstance(e, int)]
+    for step in (extents[-1], *strides):
+        if not isinstance(step, int):
+            rest = tirx.bitwise_and(_int64(step) * const(found.size, "int64"), const(STRIDE_BYTES - 1, "int64"))
             tests.append(tirx.NE(rest, const(0, "int64")))
     return tests
 

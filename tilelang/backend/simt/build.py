@@ -100,8 +100,8 @@ class Entry:
 
 def _can_be_boxed(array: np.ndarray) -> bool:
     """Can bulk copies move parts of this tensor?"""
-    steps = array.ctypes.data, *array.strides[:-1]
-    return array.size > 0 and not any(step % STRIDE_BYTES for step in steps)
+    steps = array.ctypes.data, array.shape[-1] * array.itemsize, *array.strides[:-1]
+    return array.size > 0 and not any(step < 1 or step % STRIDE_BYTES for step in steps)
 
 
 def load(folder: Any, ctx: PassContext) -> Artifact:
@@ -289,6 +289,8 @@ def _arguments(params: Sequence[Var], args: Sequence[Any], wanted: Sequence[Var]
             values.append(_number(param, value))
             continue
         array = as_numpy(value)
+        if info(dtype_of(param)).bits < 8 and array.itemsize == 1:  # a byte for each element
+            array = array.view(numpy_type(dtype_of(param)))
         if array.dtype != np.dtype(numpy_type(info(dtype_of(param)).base)) or array.ndim != len(param.ty.shape):
             raise TileTypeError(f"{param.name}: an array of {array.dtype} with {array.ndim} dimensions does not fit")
         strides = [s // array.itemsize for s in array.strides]
