@@ -263,3 +263,26 @@ def test_operands_that_pass_through_shared_memory_are_free_of_conflicts_too():
         if site.what.startswith("ldmatrix") and count.rounds
     ]
     assert {buffer for buffer, _ in found} == {"a", "b_shared"} and not any(conflicts for _, conflicts in found)
+
+
+@pytest.mark.parametrize(("dtype", "rounds"), [("float16", 1), ("float32", 4)])
+def test_results_that_pass_through_shared_memory_spread_over_the_banks(dtype, rounds):
+    """An accumulator's pairs of neighbours: 8 rows of 16 bytes at once, or in halves 4 rows of 32 bytes, of which two share banks."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 64), dtype)):
+        with T.Kernel(1, threads=128):
+            a, c = T.alloc_shared((64, 64), "float16"), T.alloc_fragment((64, 64), "float32")
+            tile = T.alloc_shared((64, 64), dtype)
+            T.copy(A, a)
+            T.gemm(a, a, c, clear_accum=True)
+            T.copy(c, tile)
+            T.copy(tile, C)
+
+    a, c = values((64, 64), "float16"), np.empty((64, 64), dtype)
+    artifact = run(main, a, c, counted=True)
+    np.testing.assert_array_equal(c, (a.astype(np.float32) @ a.astype(np.float32)).astype(dtype))
+    written = [count for site, count in artifact.entry.counters.rows() if site.what == "write" and site.buffer == "tile"]
+    assert sum(count.rounds for count in written) == rounds * sum(count.accesses for count in written)
+    read = [count for site, count in artifact.entry.counters.rows() if site.what == "read" and site.buffer == "tile"]
+    assert sum(count.conflicts for count in read) == 0

@@ -3,15 +3,15 @@
 import pytest
 
 import tilelang.language as T
+from tilelang.backend.target import resolve_target
 from tilelang.ir.context import PassContext
 from tilelang.layout import make_swizzled_layout
 from tilelang.passes.choose_shared_layouts import choose_shared_layouts
-from tilelang.target.target import Target
 
 
 def chosen(program):
     """({name: name of its layout}, [notes])"""
-    ctx = PassContext(Target("simt"))
+    ctx = PassContext(resolve_target("simt -arch=sm_90"))
     assert choose_shared_layouts(program, ctx) is program
     return {str(b.name): layout.name for b, layout in ctx.shared_layouts.items()}, [n.text for n in ctx.notes]
 
@@ -34,6 +34,26 @@ def product(m, n, k, dtype="float16", use=None, stages=1, transposed=(False, Fal
             T.copy(c, C)
 
     return main
+
+
+def test_tiles_of_results_are_swizzled():
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 64), "float16"), D: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            a, c = T.alloc_shared((64, 64), "float16"), T.alloc_fragment((64, 64), "float32")
+            copied, other = T.alloc_shared((64, 64), "float16"), T.alloc_shared((64, 64), "float16")
+            stored = T.alloc_shared((64, 64), "float32")
+            T.copy(A, a)
+            T.gemm(a, a, c, clear_accum=True)
+            T.copy(c, copied)
+            for i, j in T.Parallel(64, 64):
+                stored[i, j] = c[i, j] + 1
+            T.copy(A, other)
+            T.copy(copied, C)
+            T.copy(stored, D)
+
+    layouts, _ = chosen(main)
+    assert layouts == {"a": "128-byte swizzle", "copied": "128-byte swizzle", "stored": "128-byte swizzle", "other": "row-major"}
 
 
 def test_only_operands_of_products_are_moved():

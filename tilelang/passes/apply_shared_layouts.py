@@ -178,11 +178,13 @@ class _Applier:
     def place(self, layout: SharedLayout, indices: Sequence[Expr]) -> Expr:
         """The offset of an element. In a vector of neighbours of a row: that of the first one, and the lane."""
         indices = [_int32(i) for i in indices]
-        if self.lane is not None and uses(indices[-1], self.lane[0]) and not any(uses(i, self.lane[0]) for i in indices[:-1]):
+        if self.lane is not None and indices and layout.keeps(self.lane[1]):
             var, count = self.lane
-            last = self.facts.simplify(indices[-1] - _int32(var))
-            if layout.keeps(count) and not uses(last, var) and self.multiple(last, count):
-                return self.offset(layout, [*indices[:-1], last]) + _int32(var)
+            indices = [self.simple(i) for i in indices]  # looks through names, which may hold the lane
+            if not any(uses(i, var) for i in indices[:-1]):
+                last = self.simple(indices[-1] - _int32(var))
+                if not uses(last, var) and self.multiple(last, count):
+                    return self.offset(layout, [*indices[:-1], last]) + _int32(var)
         return self.offset(layout, indices)
 
     def run_of(self, layout: SharedLayout, starts: Sequence[Expr], extents: Sequence[int]) -> int | None:

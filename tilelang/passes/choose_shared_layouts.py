@@ -18,7 +18,20 @@ from ..ir.dtypes import dtype
 from ..ir.evaluate import evaluate
 from ..ir.kernel import KernelRegion, map_kernels
 from ..ir.rewrite import substitute, walk
-from ..ir.tvm_api import Call, IntImm, PrimFunc, Stmt, TensorRegion, Var, dtype_of, is_expr, location_of, shape_of, static_shape
+from ..ir.tvm_api import (
+    BufferStore,
+    Call,
+    IntImm,
+    PrimFunc,
+    Stmt,
+    TensorRegion,
+    Var,
+    dtype_of,
+    is_expr,
+    location_of,
+    shape_of,
+    static_shape,
+)
 from ..layout.index_map import Layout
 from ..layout.shared import SharedLayout, from_layout, widest
 from ..target.limits import architecture, shared_bytes
@@ -41,13 +54,13 @@ def choose_shared_layouts(func: PrimFunc, ctx: PassContext) -> PrimFunc:
 
 def _chosen(kernel: KernelRegion, ctx: PassContext, roots: Mapping[Var, Var]) -> dict[Var, SharedLayout]:
     found: dict[Var, SharedLayout] = {}
-    seen, reads, boxed = _seen(kernel, roots), _operands(kernel), _boxed(kernel, ctx)
+    seen, reads, boxed, results = _seen(kernel, roots), _operands(kernel), _boxed(kernel, ctx), _results(kernel)
     for buffer, stmt in allocations(kernel.body).items():
         if buffer.scope() not in SHARED_SCOPES or not all(isinstance(e, int) for e in shape_of(buffer)):
             continue
         facts = dict(dict(stmt.annotations or {}).get(ANNOTATION_ALLOC, {}))
         plain = SharedLayout(shape_of(buffer), storage_bits(buffer), int(facts.get(FACT_VERSIONS, 1)))
-        wanted = _wanted(plain, facts, buffer, reads.get(buffer, ()), boxed.get(buffer))
+        wanted = _wanted(plain, facts, buffer, reads.get(buffer, ()), boxed.get(buffer, True if buffer in results else None))
         if buffer in seen and not wanted.is_row_major:
             text = f"{buffer.name} stays row-major ({wanted.name} would be used): {seen[buffer]}"
             ctx.note(location_of(stmt), "shared layout", text)
@@ -63,7 +76,7 @@ def _wanted(
     plain: SharedLayout, facts: Mapping[str, Any], buffer: Var, reads: Sequence[bool], stored: bool | None
 ) -> SharedLayout:  # fmt: skip
     """What is best for a tile of which nobody sees the placement. reads: for each product that reads it, whether a swizzle helps.
-    stored: None, or for a tile that bulk copies move, whether they store it: it has no padding then."""
+    stored: None, or for a tile that bulk copies move or that holds results, whether it holds results: it has no padding then."""
     if dtype(dtype_of(buffer)).lanes != 1:
         return plain
     if "layout" in facts and "replicate" not in facts:
@@ -131,6 +144,25 @@ def _boxed(kernel: KernelRegion, ctx: PassContext) -> dict[Var, bool]:
 
     if architecture(ctx.target) == "sm_90a" and not ctx.flag("tl.disable_tma_lower"):
         walk(kernel.body, {Call: visit})
+    return found
+
+
+def _results(kernel: KernelRegion) -> set[Var]:
+    """Tiles into which accumulators of products go."""
+    accumulators: set[Var] = set()
+    walk(kernel.body, {Call: lambda c: accumulators.add(c.args[2].source) if op_name(c) == "tl.tileop.gemm" else None})
+    found: set[Var] = set()
+
+    def copied(call: Call) -> None:
+        if op_name(call) == "tl.tileop.copy" and call.args[0].source in accumulators:
+            found.add(call.args[1].source)
+
+    def stored(stmt: BufferStore) -> None:
+        if stmt.buffer.scope() in SHARED_SCOPES and any(a.root in accumulators for a in accesses(stmt.value)):
+            found.add(stmt.buffer)
+
+    if accumulators:
+        walk(kernel.body, {Call: copied, BufferStore: stored})
     return found
 
 
