@@ -58,6 +58,8 @@ class Box:
             reason = f"rows of {inner} bytes; they are multiples of {CHUNK}{limit}"
         elif self.strides[-1] != 1 or any(s * size % CHUNK for s, e in zip(self.strides[:-1], self.shape[:-1], strict=True) if e > 1):
             reason = f"a tensor with strides {list(self.strides)}; all but the last, which is 1, are multiples of {CHUNK} bytes"
+        elif self.shape[-1] * size % CHUNK:
+            reason = f"rows that end after {self.shape[-1] * size} bytes; the hardware keeps their end in pieces of {CHUNK} bytes only"
         if reason:
             fail(f"{site.what} of {self.memory.name}: {reason}", site)
 
