@@ -6,10 +6,18 @@ a Python programmer expects (`TileValueError` is a `ValueError`, ...). Standard 
 
 from __future__ import annotations
 
+import functools
 import linecache
+import types
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import ParamSpec, TypeVar
+
+_PACKAGE = __name__.partition(".")[0] + "."
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -88,6 +96,10 @@ class TileZeroDivisionError(TileError, ZeroDivisionError):
     """A division by a constant zero."""
 
 
+class TileAttributeError(TileError, AttributeError):
+    """A name that the language, or an object of the language, does not have."""
+
+
 class TileNameError(TileError, NameError, RuntimeError):
     """A name that has no value at this point of the program."""
 
@@ -139,6 +151,45 @@ class UninitializedReadWarning(TileWarning):
 
 class OutOfBoundsWarning(TileWarning):
     """An access is provably outside its tensor: the load gives the safe value, the store is dropped."""
+
+
+def similar(name: str, names: Iterable[str]) -> str:
+    """The words "; did you mean x?" with the names that are close to `name`, in either case; "" if there are none."""
+    spellings: dict[str, list[str]] = {}
+    for known in names:
+        spellings.setdefault(known.lower(), []).append(known)
+    near = [known for found in get_close_matches(name.lower(), spellings, n=3, cutoff=0.7) for known in spellings[found]]
+    return f"; did you mean {', '.join(near)}?" if near else ""
+
+
+def cleaned(error: BaseException) -> BaseException:
+    """The error without the frames of this package, to be raised by what the user called: a `TileError` says itself where it
+    is; of any other one the user's frames are kept."""
+    if isinstance(error, TileError):
+        error.__cause__, error.__suppress_context__ = None, True
+        return error.with_traceback(None)
+    kept, frame = [], error.__traceback__
+    while frame is not None:
+        if not str(frame.tb_frame.f_globals.get("__name__", "")).startswith(_PACKAGE):
+            kept.append(frame)
+        frame = frame.tb_next
+    chain = None
+    for one in reversed(kept):
+        chain = types.TracebackType(chain, one.tb_frame, one.tb_lasti, one.tb_lineno)
+    return error.with_traceback(chain)
+
+
+def for_users(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+    """Decorator of what users call: a `TileError` leaves without the frames below."""
+
+    @functools.wraps(function)
+    def call(*args: _Given.args, **named: _Given.kwargs) -> _Result:
+        try:
+            return function(*args, **named)
+        except TileError as error:
+            raise cleaned(error) from None
+
+    return call
 
 
 def warn(message: str, category: type[Warning], at: Location | None = None, notes: Sequence[tuple[Location, str]] = ()) -> None:

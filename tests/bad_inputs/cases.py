@@ -157,7 +157,7 @@ EXPRESSIONS = [
     body("add_none", "TypeError", ("None",), "Y[0] = X[0] + None  #!"),
     body("buffer_condition", "TypeError", ("X",), "if X:  #!\n    Y[0] = 1.0"),
     body("unknown_name", "NameError", ("undefined_name",), "Y[0] = undefined_name  #!"),
-    body("unknown_attribute", "AttributeError", ("alloc_sharedd",), "s = T.alloc_sharedd((4,), 'float32')  #!", line=False),
+    body("unknown_attribute", "TileAttributeError", ("alloc_sharedd", "did you mean alloc_shared"), "s = T.alloc_sharedd((4,), 'float32')  #!"),
     body("math_of_buffer", "TypeError", ("X",), "Y[0] = T.exp(X)  #!"),
     body("math_of_string", "TypeError", ("abc",), "Y[0] = T.exp('abc')  #!"),
     body("cast_type", "TypeError", ("flaot",), "Y[0] = T.cast(X[0], 'flaot')  #!"),

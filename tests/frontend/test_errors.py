@@ -1,10 +1,13 @@
 """Errors at the user's line: position, caret, and what the message names."""
 
 import linecache
+import traceback
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import tilelang
 import tilelang.language as T
 from tilelang.errors import (
     JITNoBuilderError,
@@ -360,3 +363,57 @@ def test_loop_constructor_in_plain_python():
         helper(X)
 
     refuse(TileSyntaxError, r"@T.macro", f)
+
+
+def test_a_name_that_the_language_does_not_have():
+    with pytest.raises(AttributeError, match=r"the language has no name 'Paralel'; did you mean Parallel, parallel\?") as info:
+
+        @T.prim_func
+        def main(A: T.Tensor((4,), "float32")):
+            with T.Kernel(1):
+                for i in T.Paralel(4):  # here
+                    A[i] = 1
+
+    assert isinstance(info.value, TileError) and "here" in str(info.value)
+    assert not hasattr(T, "Paralel") and getattr(T, "Paralel", 3) == 3
+
+
+def test_an_attribute_that_a_buffer_does_not_have():
+    with pytest.raises(AttributeError, match=r"buffer A has no attribute 'shpe'; did you mean shape\?[\s\S]*A\[A.shpe\[0\] - 1\]"):
+
+        @T.prim_func
+        def main(A: T.Tensor((4,), "float32")):
+            with T.Kernel(1):
+                A[A.shpe[0] - 1] = 1
+
+
+def own_frames(error):
+    frames = traceback.extract_tb(error.__traceback__)
+    return [frame for frame in frames if "/tilelang/" in frame.filename.replace("\\", "/") and "/tests/" not in frame.filename]
+
+
+def test_errors_come_without_our_frames():
+    @tilelang.jit(target="cpu")
+    def eager(A):
+        A: T.Tensor((4,), "float32")
+        B = T.empty((4,), "float32")
+        with T.Kernel(1):
+            B[0, 0] = A[0]
+        return B
+
+    @T.prim_func
+    def gpu_only(A: T.Tensor((4,), "float32")):
+        with T.Kernel(1, threads=32):
+            T.barrier_wait(T.alloc_barrier(1), 0)
+            A[0] = 1
+
+    @T.prim_func
+    def plain(A: T.Tensor((4,), "float32")):
+        with T.Kernel(1):
+            A[0] = 1
+
+    kernel = tilelang.compile(plain, target="cpu")
+    for call in (lambda: eager(np.zeros(4, np.float32)), lambda: tilelang.compile(gpu_only, target="cpu"), lambda: kernel(3)):
+        with pytest.raises(TileError) as info:
+            call()
+        assert len(own_frames(info.value)) <= 2

@@ -21,12 +21,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import JITNoBuilderError, SourceNotFoundError, TileRuntimeError, TileTypeError, TileValueError
+from ..errors import JITNoBuilderError, SourceNotFoundError, TileRuntimeError, TileTypeError, TileValueError, cleaned
 from ..ir.annotations import PointerParam, ScalarParam, TensorParam, shape_tuple
 from ..ir.builder import active, current
 from ..ir.dtypes import canonical, dtype
 from ..ir.tvm_api import PrimFunc, Var, decl_buffer
-from .functions import Traceable, annotations_of, caller_names, raise_clean
+from .functions import Traceable, annotations_of, caller_names
 from .prim_func import finish, location_of_function, make_parameter, normalise_annotation, open_function, returned_outputs
 from .source import find_source
 from .trace import Trace, trace
@@ -101,7 +101,7 @@ class EagerSignature:
         except _Probed:
             pass
         except Exception as err:
-            return raise_clean(err)
+            raise cleaned(err) from err.__cause__
         return EagerLayout(dict(run.annotations), run.places(), {k: v for k, v in run.consts.items() if k in run.asked})
 
     def trace(self, statics: Mapping[str, Any], consts: Mapping[str, int] | None = None) -> PrimFunc:
@@ -110,7 +110,7 @@ class EagerSignature:
         try:
             return trace(run.trace)
         except Exception as err:
-            return raise_clean(err)
+            raise cleaned(err) from err.__cause__
 
 
 class _Run:

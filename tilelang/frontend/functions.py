@@ -11,7 +11,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..errors import TileError, TileNameError, TileTypeError
+from ..errors import TileNameError, TileTypeError
 from .activation import Activation
 from .rewriter import Program, rewrite_function
 from .source import find_source
@@ -103,19 +103,3 @@ def caller_names(depth: int) -> Callable[[], Mapping[str, Any]]:
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(function)
-
-
-def raise_clean(err: BaseException) -> Any:
-    """Let an error leave without the frames of this package: ours say where it is themselves."""
-    if isinstance(err, TileError):
-        raise err.with_traceback(None) from None
-    kept = []
-    tb = err.__traceback__
-    while tb is not None:
-        if not str(tb.tb_frame.f_globals.get("__name__", "")).startswith(__name__.split(".", maxsplit=1)[0] + "."):
-            kept.append(tb)
-        tb = tb.tb_next
-    chain = None
-    for one in reversed(kept):
-        chain = types.TracebackType(chain, one.tb_frame, one.tb_lasti, one.tb_lineno)
-    raise err.with_traceback(chain)

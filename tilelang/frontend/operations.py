@@ -10,7 +10,7 @@ import builtins
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import Location, TileError, TileSyntaxError, TileTypeError
+from ..errors import Location, TileAttributeError, TileError, TileSyntaxError, TileTypeError, similar
 from ..ir.dtypes import canonical
 from ..ir.expr import as_expr, binary, convert, if_then_else, is_static, truth, type_of, unary
 from ..ir.tvm_api import Expr, TensorRegion, Var, tirx
@@ -19,6 +19,7 @@ from .subscripts import Access, access_buffer, access_region, check_indexable, v
 from .trace import Trace, reads_memory
 
 _PLAIN = frozenset({int, float, bool, str, type(None), tuple, list, dict})
+_BUFFER_NAMES = ("shape", "dtype", "name", "data", "scope", "strides", "access_ptr")
 _PACKAGE = __name__.split(".", maxsplit=1)[0]
 
 
@@ -198,10 +199,21 @@ class Operations:
                 return tuple(extents[axis] for axis in known[1]) if known else tuple(extents)
         elif name == "dtype" and isinstance(obj, Expr):
             return canonical(type_of(obj))
-        return getattr(obj, name)
+        try:
+            return getattr(obj, name)
+        except TileError as err:
+            err.locate(self.sites[k])
+            raise
+        except AttributeError:
+            if isinstance(obj, Expr):
+                raise self._no_attribute(obj, name, k) from None
+            raise
 
-    def _no_attribute(self, obj: Any, name: str, k: int) -> TileTypeError:
-        return TileTypeError(f"variable {obj.name} has no attribute {name!r}", at=self.sites[k])
+    def _no_attribute(self, obj: Any, name: str, k: int) -> TileAttributeError:
+        facts = self.trace.facts(obj) if type(obj) is Var else None
+        what, known = ("a scalar value", ("dtype",)) if facts is None else (f"buffer {obj.name}", _BUFFER_NAMES)
+        what = f"variable {obj.name}" if facts is not None and facts.variable else what
+        return TileAttributeError(f"{what} has no attribute {name!r}{similar(name, known)}", at=self.sites[k])
 
     # ---------------------------------------------------------------- calls
     def call(self, function: Any, k: int, /, *args: Any, **keywords: Any) -> Any:

@@ -12,13 +12,13 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..errors import Location, TileError, TileRuntimeError, TileTypeError
+from ..errors import Location, TileError, TileRuntimeError, TileTypeError, cleaned
 from ..ir.annotations import PointerParam, ScalarParam, TensorParam
 from ..ir.builder import Frame
 from ..ir.dialect import GLOBAL
 from ..ir.dtypes import canonical
 from ..ir.tvm_api import PrimFunc, Var, decl_buffer, is_buffer, make_span
-from .functions import Traceable, annotations_of, caller_names, raise_clean
+from .functions import Traceable, annotations_of, caller_names
 from .trace import Trace, trace
 
 _PACKAGE = __name__.split(".", maxsplit=1)[0]
@@ -166,7 +166,7 @@ def prim_func(
     try:
         return build(function, names, private)
     except Exception as err:
-        return raise_clean(err)
+        raise cleaned(err) from err.__cause__
 
 
 def _definer(function: types.FunctionType) -> Callable[[], Mapping[str, Any]]:

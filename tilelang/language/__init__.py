@@ -4,10 +4,9 @@ Every name of the language is listed here, by the module that defines it; each h
 """
 # ruff: noqa: I001, RUF022  (imports and names stand in filled lines)
 
-from difflib import get_close_matches
 from typing import Any
 
-from ..errors import TileTypeError
+from ..errors import TileAttributeError, TileTypeError, similar
 from ..frontend.eager import const, empty
 from ..frontend.macro import Ref, macro
 from ..frontend.prim_func import prim_func
@@ -114,12 +113,7 @@ def __getattr__(name: str) -> Any:
     try:
         return dtype(name)
     except TileTypeError:
-        raise AttributeError(f"the language has no name {name!r}{_similar(name)}", name=name, obj=None) from None
-
-
-def _similar(name: str) -> str:
-    near = get_close_matches(name, __all__, n=3)
-    return f"; did you mean {', '.join(near)}?" if near else ""
+        raise TileAttributeError(f"the language has no name {name!r}{similar(name, __all__)}") from None
 
 
 __all__ = [

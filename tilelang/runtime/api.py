@@ -15,7 +15,7 @@ from typing import Any
 
 from ..backend.target import resolve_target
 from ..compiler.compile import compile_program
-from ..errors import TileAssertionError
+from ..errors import TileAssertionError, for_users
 from ..ir.tvm_api import IRModule, PrimFunc
 from ..knobs import knobs
 from .cache import cached_artifact
@@ -28,6 +28,7 @@ from .signature import signature_of
 _kernels: dict[Any, JITKernel] = {}
 
 
+@for_users
 def compile(
     func: PrimFunc | None = None, out_idx: Any = None, execution_backend: str | None = None, target: Any = None, target_host: Any = None,
     verbose: bool | None = None, pass_configs: Mapping[Any, Any] | None = None, compile_flags: Any = None,
@@ -94,6 +95,7 @@ class LoweredProgram:
     rt_mod: Any
 
 
+@for_users
 def lower(
     func: PrimFunc, target: Any = "auto", target_host: Any = None, runtime_only: bool = False, enable_host_codegen: bool = False,
     enable_device_compile: bool = False, pass_configs: Mapping[Any, Any] | None = None,

@@ -10,13 +10,14 @@ import ctypes
 import functools
 import math
 import numbers
+import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ..errors import TileNotSupportedError, TileTypeError, TileValueError
+from ..errors import TileTypeError, TileValueError
 from ..ir.annotations import LARGEST_SIZE
 from ..ir.dtype_table import info, numpy_type
 from .arrays import (
@@ -34,16 +35,25 @@ from .arrays import (
     torch_module,
 )
 from .signature import POINTER, SCALAR, TENSOR, Dim, Param, Signature, evaluate, show_dim, show_shape, symbols
+from .sub_byte import opened, storage
 
 
 @dataclass
 class Prepared:
     """values: one for each parameter, ready for the compiled function. outputs: those to return. helped: positions of
-    parameters that could not be passed as they are."""
+    parameters that could not be passed as they are. after: what to do when the function has run."""
 
     values: list[Any]
     outputs: list[Any]
     helped: frozenset[int]
+    after: tuple[Callable[[], None], ...] = ()
+
+    def run(self, entry: Callable[..., Any]) -> list[Any]:
+        """Call the compiled function; its outputs."""
+        entry(*self.values)
+        for step in self.after:
+            step()
+        return self.outputs
 
 
 class Binder:
@@ -103,10 +113,12 @@ def prepare(signature: Signature, args: Sequence[Any], device: str = "cpu") -> P
     binder = Binder()
     values: list[Any] = [None] * len(signature.params)
     arrays: dict[int, ArrayInfo] = {}
+    after: list[Callable[[], None]] = []
     for k, value in zip(positions, args, strict=True):
         param = signature.params[k]
         if param.kind == TENSOR and not (value is None and not param.used):
-            arrays[k] = _check_array(param, value, device)
+            sub_byte = info(param.dtype).bits < 8 and is_array(value)
+            arrays[k] = _check_array(param, _opened(param, value, after) if sub_byte else value, device)
         elif param.kind == SCALAR:
             values[k] = scalar(param, value)
             binder.values[param.name], binder.origin[param.name] = values[k], "the argument"
@@ -128,7 +140,7 @@ def prepare(signature: Signature, args: Sequence[Any], device: str = "cpu") -> P
             values[k] = placeholder(param.dtype, shape, tuple(_or_one(d, binder) for d in param.strides) if param.strides else None, place)
     given = dict(zip(positions, args, strict=True))
     helped = {k for k in positions if values[k] is not given[k]} | {k for k in signature.out_idx if isinstance(values[k], View)}
-    return Prepared(values, [arrays[k].keep for k in signature.out_idx], frozenset(helped))
+    return Prepared(values, [arrays[k].keep for k in signature.out_idx], frozenset(helped), tuple(after))
 
 
 def _one_device(signature: Signature, arrays: dict[int, ArrayInfo]) -> str:
@@ -162,13 +174,18 @@ def _check_array(param: Param, value: Any, device: str) -> ArrayInfo:
             f"{param.name}: expected {len(param.shape)} dimensions, shape {show_shape(param.shape)}, "
             f"got {len(got.shape)}, shape {show_shape(got.shape)}"
         )
-    if info(param.dtype).bits < 8:
-        raise TileNotSupportedError(
-            f"{param.name}: a tensor argument of {param.dtype}", remedy="declare it as uint8 or int8 with packed values"
-        )
     if param.written:
         _check_writable(param, value, got)
     return got
+
+
+def _opened(param: Param, value: Any, after: list[Callable[[], None]]) -> Any:
+    """A tensor of elements of less than 8 bits with a byte for each; one that the program writes is packed again afterwards."""
+    value_in_bytes, store = opened(param.name, param.dtype, value)
+    if store is not None and param.written:
+        _check_writable(param, value, array_info(value, param.name))
+        after.append(store)
+    return value_in_bytes
 
 
 def _check_writable(param: Param, value: Any, got: ArrayInfo) -> None:
@@ -233,6 +250,8 @@ def _check_sizes(signature: Signature, binder: Binder) -> None:
 
 
 def _passable(param: Param, got: ArrayInfo) -> Any:
+    if info(param.dtype).bits < 8:
+        got = replace(got, dtype=storage(param.dtype))
     # The compiled function compares strides even where they mean nothing.
     return got.keep if got.direct else as_view(got, None if param.strides is None else got.strides)
 
@@ -308,29 +327,36 @@ def address(param: Param, value: Any, device: str) -> Any:
 # ---------------------------------------------------------------- the fast way
 @dataclass(frozen=True)
 class Quick:
-    """How to call the compiled function directly. checks: (position among the caller's arguments, predicate) pairs that must
-    hold. outputs: (parameter, maker) pairs in ascending order, each maker giving a fresh array from the caller's arguments.
+    """How to call the compiled function directly. doubts: (position among the caller's arguments, predicate) pairs; an argument
+    for which one is true needs `prepare`. outputs: (parameter, maker) pairs in ascending order, each maker giving a fresh array from the
+    caller's arguments.
     views: (parameter, maker) pairs for arrays that NumPy does not export; a maker gives None for an array that needs `prepare`."""
 
-    checks: tuple[tuple[int, Callable[[Any], bool]], ...]
+    doubts: tuple[tuple[int, Callable[[Any], bool]], ...]
     outputs: tuple[tuple[int, Callable[[Sequence[Any]], Any]], ...]
     views: tuple[tuple[int, Callable[[Any], View | None]], ...] = ()
 
 
 def quick_call(signature: Signature, args: Sequence[Any], device: str = "cpu") -> Quick | None:
-    """The direct way for arguments of the types of `args`, or None if they always need `prepare`. What the checks leave
+    """The direct way for arguments of the types of `args`, or None if they always need `prepare`. What the doubts leave
     out, the compiled function refuses itself."""
     torch = torch_module()
-    checks: list[tuple[int, Callable[[Any], bool]]] = []
+    doubts: list[tuple[int, Callable[[Any], bool]]] = []
     views: list[tuple[int, Callable[[Any], View | None]]] = []
     for position, (k, value) in enumerate(zip(signature.inputs, args, strict=True)):
         param, kind = signature.params[k], type(value)
         if param.kind == TENSOR:
+            if info(param.dtype).bits < 8:
+                return None
             strided = param.strides is not None and param.written  # elements may share memory
-            checks += [(position, holds) for holds in _size_checks(signature, param)]
+            doubts += [(position, doubt) for doubt in _size_doubts(signature, param)]
             if torch is not None and kind in (torch.Tensor, torch.nn.Parameter):
-                checks.append((position, _torch_distinct if strided else _torch_writable if param.written else _torch_plain))
-            elif strided or kind is not np.ndarray or info(param.dtype).bits < 8:
+                doubts.append((position, kind.is_neg))
+                if param.written:
+                    doubts.append((position, _requires_grad))
+                if strided:
+                    doubts.append((position, _repeats))
+            elif strided or kind is not np.ndarray:
                 return None
             elif param.dtype not in NUMPY_OWN:
                 views.append((k, _viewer(param)))
@@ -340,7 +366,7 @@ def quick_call(signature: Signature, args: Sequence[Any], device: str = "cpu") -
             if kind not in (float, int):
                 return None
         elif kind is int:
-            checks.append((position, _fits(param)))
+            doubts.append((position, _overflow(param)))
         elif kind is not bool:
             return None
     like = next((value for value in args if is_array(value)), None)
@@ -351,17 +377,22 @@ def quick_call(signature: Signature, args: Sequence[Any], device: str = "cpu") -
         return None
     if not is_torch(like):
         views += [(k, _viewer(signature.params[k])) for k in signature.out_idx if signature.params[k].dtype not in NUMPY_OWN]
-    return Quick(tuple(checks), tuple((k, make) for k, make in makers if make is not None), tuple(views))
+    return Quick(tuple(doubts), tuple((k, make) for k, make in makers if make is not None), tuple(views))
 
 
-def _size_checks(signature: Signature, param: Param) -> list[Callable[[Any], bool]]:
-    """Tests that what 32-bit symbols stand for fits; the compiled function takes the low 32 bits without a look."""
-    tests: list[Callable[[Any], bool]] = []
+def _size_doubts(signature: Signature, param: Param) -> list[Callable[[Any], bool]]:
+    """Do 32-bit symbols stand for more than they hold? The compiled function takes the low 32 bits without a look."""
+    doubts: list[Callable[[Any], bool]] = []
     if any(not signature.narrow.isdisjoint(symbols(dim)) for dim in param.shape):
-        tests.append(lambda array: max(array.shape, default=0) <= LARGEST_SIZE)
+        doubts.append(_has_large_extent)
     if any(not signature.narrow.isdisjoint(symbols(dim)) for dim in param.strides or ()):
-        tests.append(lambda array: max(map(abs, array.stride() if is_torch(array) else array.strides), default=0) <= LARGEST_SIZE)
-    return tests
+        doubts.append(lambda array: max(map(abs, array.stride() if is_torch(array) else array.strides), default=0) > LARGEST_SIZE)
+    return doubts
+
+
+def _has_large_extent(array: Any) -> bool:
+    count = array.size if isinstance(array, np.ndarray) else array.numel()
+    return not 0 < count <= LARGEST_SIZE and max(array.shape, default=0) > LARGEST_SIZE
 
 
 def _viewer(param: Param) -> Callable[[Any], View | None]:
@@ -376,21 +407,16 @@ def _viewer(param: Param) -> Callable[[Any], View | None]:
     return view
 
 
-def _fits(param: Param) -> Callable[[Any], bool]:
+def _overflow(param: Param) -> Callable[[Any], bool]:
     low, high = int(info(param.dtype).low), min(int(info(param.dtype).high), (1 << 63) - 1)
-    return lambda value: low <= value <= high
+    return lambda value: not low <= value <= high
 
 
-def _torch_plain(tensor: Any) -> bool:
-    return not tensor.is_neg()
+_requires_grad = operator.attrgetter("requires_grad")
 
 
-def _torch_writable(tensor: Any) -> bool:
-    return not tensor.requires_grad and not tensor.is_neg()
-
-
-def _torch_distinct(tensor: Any) -> bool:
-    return _torch_writable(tensor) and 0 not in tensor.stride()
+def _repeats(tensor: Any) -> bool:
+    return 0 in tensor.stride()
 
 
 def _maker(signature: Signature, param: Param, like: Any) -> Callable[[Sequence[Any]], Any] | None:

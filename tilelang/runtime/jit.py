@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import TileTypeError, TileValueError
+from ..errors import TileTypeError, TileValueError, for_users
 from ..frontend.eager import EagerLayout, EagerSignature, analyse
 from ..ir.tvm_api import PrimFunc
 from .api import compile as compile_kernel
@@ -70,9 +70,11 @@ class JITFunction:
 class LazyFunction(JITFunction):
     """A factory of programs. Called with the factory's arguments it gives the kernel."""
 
+    @for_users
     def __call__(self, *args: Any, **named: Any) -> JITKernel:
         return self.compile(*args, **named)
 
+    @for_users
     def compile(self, *args: Any, **named: Any) -> JITKernel:
         return self._kernel(freeze(bind(self.fn, args, named)), lambda: self.get_tir(*args, **named))
 
@@ -96,6 +98,7 @@ class EagerFunction(JITFunction):
         self.signature = signature
         self._layouts: dict[Any, EagerLayout] = {}
 
+    @for_users
     def __call__(self, *args: Any, **named: Any) -> Any:
         kernel, runtime = self.prepare(args, named)
         return kernel(*runtime)
@@ -108,10 +111,12 @@ class EagerFunction(JITFunction):
         statics = {name: values[name] for name in self.signature.static}
         return self._kernel_for(statics, consts, runtime), list(runtime.values())
 
+    @for_users
     def compile(self, *args: Any, **named: Any) -> JITKernel:
         statics, consts, tensors = self._partial(args, named)
         return self._kernel_for(statics, consts, tensors)
 
+    @for_users
     def get_tir(self, *args: Any, **named: Any) -> PrimFunc:
         statics, consts, tensors = self._partial(args, named)
         return self.signature.trace(statics, self._sizes(statics, consts, tensors))

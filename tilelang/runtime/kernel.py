@@ -17,7 +17,7 @@ from ..backend.target import resolve_target
 from ..compiler.compile import compile_program
 from ..compiler.memory import MemoryReport
 from ..compiler.memory_report import memory_report
-from ..errors import TileAssertionError, TileError, TileNotSupportedError, TileRuntimeError, TileTypeError, TileValueError
+from ..errors import TileAssertionError, TileNotSupportedError, TileRuntimeError, TileTypeError, TileValueError, for_users
 from ..ir.tvm_api import PrimFunc
 from ..target.target import Target
 from .arguments import Quick, prepare, quick_call
@@ -84,8 +84,8 @@ class JITKernel:
         quick = self._quick.get(tuple(map(type, args)))
         if quick is None:
             return self._call_checked(args)
-        for position, holds in quick.checks:
-            if not holds(args[position]):
+        for position, doubtful in quick.doubts:
+            if doubtful(args[position]):
                 return self._call_checked(args)
         if quick.outputs or quick.views:
             return self._call_adapted(quick, args)
@@ -112,19 +112,17 @@ class JITKernel:
             return self._retry(args, error, {parameter for parameter, _ in quick.views})
         return _returned([made[k] for k in self.signature.out_idx])
 
+    @for_users
     def _retry(self, args: Sequence[Any], refusal: Exception, viewed: Collection[int] = ()) -> Any:
         """The direct call raised `refusal`: say what is wrong with the arguments; pass those that need help (read-only or
         empty arrays), which the compiled function refused before it ran; else the program's own error goes on. viewed: positions of
         parameters that had been helped already."""
-        try:
-            prepared = prepare(self.signature, args, self._device)
-        except TileError as error:
-            raise error from None
+        prepared = prepare(self.signature, args, self._device)
         if not prepared.helped.difference(viewed):
             raise refusal
-        self._entry(*prepared.values)
-        return _returned(prepared.outputs)
+        return _returned(prepared.run(self._entry))
 
+    @for_users
     def _call_checked(self, args: Sequence[Any]) -> Any:
         """A call whose arguments are checked one by one; remembers argument types that need no such checks."""
         prepared = prepare(self.signature, args, self._device)
@@ -132,9 +130,9 @@ class JITKernel:
         quick = quick_call(self.signature, args, self._device) if self.target.kind != "simt" else None
         if quick is not None:
             self._quick[tuple(map(type, args))] = quick
-        self._entry(*prepared.values)
-        return _returned(prepared.outputs)
+        return _returned(prepared.run(self._entry))
 
+    @for_users
     def _positional(self, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
         """Arguments given by parameter name, put in order."""
         names = [self.signature.params[k].name for k in self.signature.inputs]
