@@ -30,7 +30,7 @@ class Allocation:
     bits: of its elements (of one thread's copy for per-thread scopes), None if the shape is symbolic. bytes: what it takes, with
     versions and padding, None if symbolic; an element of less than a byte takes one. versions: copies of the tile that a pipelined loop
     keeps.
-    first, last: source lines of its first and last use, None if it is never used. layout: where its elements lie, if that is not
+    first, last: the first and the last line of the text that use it, None if none does. layout: where its elements lie, if that is not
     row-major; padding: bytes of it that hold no element.
     Shared memory on a GPU: offset and alignment in bytes, reason of the alignment, sharers: names of buffers with bytes in common.
     Fragments and per-thread memory on a GPU: registers of 32 bits in each thread, copies of each element over the block's threads.
@@ -83,7 +83,8 @@ class Limits:
 class KernelMemory:
     """The memory of one launch.
 
-    blocks: extents of the grid (text where symbolic); threads: of one block. dynamic, static: bytes of shared memory of one block as
+    blocks: extents of the grid (text where symbolic). threads: of one block; asked: those of the program, without the ones that the
+    compiler adds to move data. dynamic, static: bytes of shared memory of one block as
     planned; scratch: the part of both that the compiler added. limits: None on a CPU. accesses: to shared memory, with their bank
     conflicts (CUDA and the emulator). resources: what the assembler reports, None until there is machine code.
     """
@@ -93,6 +94,7 @@ class KernelMemory:
     blocks: tuple[int | str, ...]
     threads: int
     allocations: tuple[Allocation, ...]
+    asked: int
     dynamic: int = 0
     static: int = 0
     scratch: int = 0
@@ -172,7 +174,7 @@ def _lines(a: Allocation) -> str:
         return "never used"
     if a.first.line == a.last.line:
         return str(a.first.line)
-    return f"{a.first.line}-{a.last.line}" if a.first.line < a.last.line else f"{a.first.line}, then {a.last.line}"  # of a macro
+    return f"{a.first.line}-{a.last.line}"
 
 
 def _remarks(a: Allocation) -> str:
@@ -190,7 +192,7 @@ _ALWAYS: tuple[_Column, ...] = (
     ("name", False, lambda a: a.name), ("line", False, lambda a: place(a.at)), ("scope", False, lambda a: a.scope),
     ("shape", False, lambda a: shape_text(a.shape)), ("dtype", False, lambda a: a.dtype),
     ("bytes", True, lambda a: "?" if a.bytes is None else f"{a.bytes:,}"),
-    ("for each", False, lambda a: a.owner), ("lives", False, _lines),
+    ("for each", False, lambda a: a.owner), ("used in lines", False, _lines),
 )  # fmt: skip
 _WHERE_KNOWN: tuple[_Column, ...] = (  # shown if a row has a value
     ("offset", True, lambda a: "" if a.offset is None else f"{a.offset:,}"),
@@ -213,8 +215,9 @@ def _accesses_text(accesses: Sequence[SharedAccess]) -> str:
     for a in accesses:
         lanes = f"bank {a.bank}: {', '.join(map(str, a.lanes))}" if a.conflicts else "-"
         count = [f"{v:,}" + ("" if a.exact else "?") for v in (a.requests, a.passes, a.conflicts)]
+        count = count if a.width else [count[0], "-", "-"]
         element = a.element if len(a.element) <= _ELEMENT else a.element[: _ELEMENT - 3] + "..."
-        rows.append([a.buffer, place(a.at), a.op, str(a.width), *count, lanes, element])
+        rows.append([a.buffer, place(a.at), a.op, str(a.width) if a.width else "-", *count, lanes, element])
     text = table(header, rows, right=(3, 4, 5, 6))
     reasons = dict.fromkeys(f"{place(a.at)}: {a.why}" for a in accesses if not a.exact)
     return "\n".join([text, *(f"? {reason}" for reason in reasons)])
@@ -223,7 +226,8 @@ def _accesses_text(accesses: Sequence[SharedAccess]) -> str:
 def kernel_text(kernel: KernelMemory) -> str:
     """Allocations, sums against limits, accesses to shared memory."""
     grid = shape_text(kernel.blocks)
-    lines = [f"kernel {kernel.index} ({place(kernel.at)}): grid {grid}, {kernel.threads} thread{'s' * (kernel.threads != 1)} a block"]
+    head = f"kernel {kernel.index} ({place(kernel.at)}): grid {grid}, {kernel.threads} thread{'s' * (kernel.threads != 1)} a block"
+    lines = [head + (f", {kernel.threads - kernel.asked} of them the compiler's own" if kernel.threads != kernel.asked else "")]
     if not kernel.allocations:
         lines.append("no allocations")
     else:

@@ -75,14 +75,16 @@ def report_of(func: PrimFunc, final: PrimFunc, ctx: PassContext, resources: Sequ
         rows = _placed(before, after, plan)
         scratch = sum(a.bytes or 0 for a in rows if a.origin == COMPILER and a.offset is not None) + plan.static
         found.append(KernelMemory(
-            k, location_of(before), _extents(e for _, e in before.blocks), before.num_threads, rows, plan.bytes, plan.static, scratch,
-            limits, shared_accesses(after), resources[k] if k < len(resources) else None,
+            k, location_of(before), _extents(e for _, e in before.blocks), after.num_threads, rows, before.num_threads,
+            dynamic=plan.bytes, static=plan.static, scratch=scratch, limits=limits, accesses=shared_accesses(after),
+            resources=resources[k] if k < len(resources) else None,
         ))  # fmt: skip
     return MemoryReport(name, str(ctx.target), tuple(found), workspaces)
 
 
 def _kernel(index: int, region: KernelRegion, rows: tuple[Allocation, ...]) -> KernelMemory:
-    return KernelMemory(index, location_of(region), _extents(e for _, e in region.blocks), region.num_threads, rows)
+    threads = region.num_threads
+    return KernelMemory(index, location_of(region), _extents(e for _, e in region.blocks), threads, rows, threads)
 
 
 def _regions(func: PrimFunc) -> tuple[list[KernelRegion], Any]:
@@ -121,15 +123,17 @@ def _as_written(body: Any, lives: Mapping[Var, tuple[Location, Location]]) -> li
 
 
 def _lives(body: Any) -> dict[Var, tuple[Location, Location]]:
-    """Lines of the first and the last use of every buffer, in the order of the program's text."""
+    """The first and the last line of the text that use each buffer."""
     roots = view_roots(body)
     lives: dict[Var, tuple[Location, Location]] = {}
+    where = lambda at: (at.file, at.line, at.column)  # noqa: E731
 
     def note(node: Any, at: Location | None) -> None:
         if at is None:
             return
         for access in accesses(node, roots):
-            lives[access.root] = lives.get(access.root, (at, at))[0], at
+            first, last = lives.get(access.root, (at, at))
+            lives[access.root] = min(first, at, key=where), max(last, at, key=where)
 
     walk(body, {
         (BufferStore, Evaluate, Bind): lambda s: note(s, location_of(s)), IfThenElse: lambda s: note(s.condition, location_of(s)),
@@ -175,9 +179,9 @@ def _compiled(written: Allocation, stmt: AllocBuffer, planned: Mapping[_Key, lis
     if place is not None:
         held = versions * math.prod(e for e in written.shape if isinstance(e, int)) * _stored_bits(buffer) // 8
         return replace(
-            written, scope=scope, bytes=place.bytes, versions=versions, first=place.first or written.first,
-            last=place.last or written.last, offset=place.offset, alignment=place.alignment, reason=place.reason, sharers=place.sharers,
-            padding=place.bytes - held, layout=str(facts.get("shared_layout", written.layout)),
+            written, scope=scope, bytes=place.bytes, versions=versions, offset=place.offset, alignment=place.alignment,
+            reason=place.reason, sharers=place.sharers, padding=place.bytes - held,
+            layout=str(facts.get("shared_layout", written.layout)),
         )  # fmt: skip
     if scope not in (FRAGMENT, *THREAD_SCOPES):
         return written

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,11 +21,10 @@ from .sync_tree import Node
 
 @dataclass
 class Life:
-    """Positions are numbered in program order; both ends count. spans: source spans of the first and last use."""
+    """Positions are numbered in program order; both ends count."""
 
     first: int
     last: int
-    spans: list[Any] = field(default_factory=list)
 
     def meets(self, other: Life) -> bool:
         """Is there a position at which both are alive? A buffer written where another is last read meets it."""
@@ -48,7 +47,7 @@ def life_ranges(tree: Node) -> dict[Var, Life]:
     _number(tree, _Walk(uses, bounds, waits))
     lives: dict[Var, Life] = {}
     for root, found in uses.items():
-        life = Life(min(u.position for u in found), max(u.position for u in found), [u.print.span for u in found])
+        life = Life(min(u.position for u in found), max(u.position for u in found))
         if any(u.print.landing for u in found):  # the bytes change until the copy has landed
             last = max(u.position for u in found if u.print.landing)
             life.last = max(life.last, min((w for w in waits if w > last), default=bounds[tree][1]))

@@ -10,7 +10,6 @@ import itertools
 import random
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ..errors import Location
 
@@ -20,9 +19,8 @@ _TRIES = 500  # orders of more buffers that are tried
 
 @dataclass(frozen=True)
 class Planned:
-    """One allocation. offset, bytes, alignment in bytes; reason: why this alignment. at: the line that allocates it;
-    first, last: source lines of its first and last use (None: never used, or unknown). sharers: names of buffers that have
-    bytes in common with it. layout: how its elements are arranged."""
+    """One allocation. offset, bytes, alignment in bytes; reason: why this alignment. at: the line that allocates it. sharers: names of
+    buffers that have bytes in common with it. layout: how its elements are arranged."""
 
     name: str
     scope: str
@@ -33,8 +31,6 @@ class Planned:
     alignment: int
     reason: str
     at: Location | None
-    first: Location | None
-    last: Location | None
     sharers: tuple[str, ...] = ()
     layout: str = "row-major"
 

@@ -20,7 +20,7 @@ from ..ir.dialect import ANNOTATION_ALLOC, BARRIER, CLUSTER_BARRIER, FACT_VERSIO
 from ..ir.dtypes import dtype
 from ..ir.kernel import KernelRegion, map_kernels
 from ..ir.rewrite import rewrite
-from ..ir.tvm_api import AllocBuffer, PrimFunc, Stmt, Var, dtype_of, location_of, location_of_span, shape_of
+from ..ir.tvm_api import AllocBuffer, PrimFunc, Stmt, Var, dtype_of, location_of, shape_of
 from ..target.limits import SHARED_ALIGNMENT, architecture, shared_bytes
 from .allreduce_memory import static_bytes
 from .barrier_planner import BarrierPlanner
@@ -103,7 +103,7 @@ class _Planner:
                 apart[i].add(j)
                 apart[j].add(i)
         self._check_budget(offsets, lives, apart)
-        self.ctx.memory.append(self._plan(offsets, lives, sharing))
+        self.ctx.memory.append(self._plan(offsets, sharing))
         kernel = self._annotated(planner.result() if sharing else self.kernel, offsets)
         check_plan(kernel, self.roots)
         return kernel
@@ -154,15 +154,13 @@ class _Planner:
             budget = Budget(self.limit, self.static, architecture(self.ctx.target), apart, location_of(self.kernel))
             check_budget(needs, total, budget)
 
-    def _plan(self, offsets: Sequence[int], lives: Mapping[Var, Life], sharing: Mapping[Var, set[Var]]) -> MemoryPlan:
+    def _plan(self, offsets: Sequence[int], sharing: Mapping[Var, set[Var]]) -> MemoryPlan:
         rows = []
         for request, offset in zip(self.requests, offsets, strict=True):
-            buffer, life = request.buffer, lives.get(request.buffer)
-            spans = [location_of_span(s) for s in life.spans] if life is not None else []
-            places = [s for s in spans if s is not None]
+            buffer = request.buffer
             rows.append(Planned(
                 str(buffer.name), buffer.scope(), dtype_of(buffer), request.shape, request.bytes, offset,
-                request.alignment, request.reason, request.at, places[0] if places else None, places[-1] if places else None,
+                request.alignment, request.reason, request.at,
                 tuple(str(v.name) for v in sorted(sharing.get(buffer, ()), key=lambda v: str(v.name))), request.layout,
             ))  # fmt: skip
         return MemoryPlan(self.index, extent(offsets, [r.bytes for r in self.requests]), self.static, self.limit, tuple(rows))

@@ -9,16 +9,13 @@ known at run time, or on the block, is told as not exact, with the reason.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-
-import numpy as np
 
 from ...errors import Location
 from ...ir.access import accesses, view_roots
 from ...ir.dialect import ANNOTATION_ALLOC, ATTR_WS, IF_THEN_ELSE, SHARED_SCOPES, attr, op_name
-from ...ir.dtypes import dtype
 from ...ir.evaluate import evaluate
 from ...ir.kernel import KernelRegion
 from ...ir.rewrite import Descend, rewrite, walk
@@ -40,30 +37,32 @@ from ...ir.tvm_api import (
     TensorRegion,
     Var,
     While,
-    dtype_of,
     is_buffer,
     location_of_span,
-    shape_of,
     tirx,
 )  # fmt: skip
 from ...layout import LayoutError
-from ...layout.banks import NOBODY, WARP, collision, passes
+from ...layout.banks import WARP, collision, passes
 from .instr import INSTRUCTIONS
 from .instr import SHARED as IN_SHARED
+from .lane_addresses import Around, Points, Spot, Values, element_bytes
 
-MAX_POINTS = 1 << 19  # addresses of one access that are enumerated
 _BY_ADDRESS = ("tirx.address_of", "tirx.ptr_to")
 _ALLREDUCE = "tirx.tvm_thread_allreduce"
+_ENGINES = ("tl.tma_load", "tl.tma_store", "tl.wgmma")  # they move whole blocks in an order of their own
 _LEAVE = ("tirx.break_loop", "tirx.continue_loop")
 
 
 @dataclass(frozen=True)
 class SharedAccess:
-    """One access of the final program. buffer: the allocation's name. at: the user's line. op: load, store, cp.async, atomic, or the
-    instruction. element: what lane and iteration name, as the final program writes it. width: bytes of one lane. requests: warp-level
-    accesses of one block; passes: rounds they take; conflicts: rounds beyond those that any placement needs. bank, lanes: the worst
-    request's busiest bank, and lanes that want different words of it (one lane for each word). exact: do the numbers hold for every
-    block and all data? why: the reason if not."""
+    """One access of the final program.
+
+    buffer: the allocation's name. at: the user's line. op: load, store, cp.async, atomic, or the instruction. element: what lane and
+    iteration name, as the final program writes it. width: bytes of one lane, 0 for copy engines and matrix units that move whole blocks
+    (nobody counts their passes). requests: warp-level accesses of one block; passes: rounds they take; conflicts: rounds beyond those
+    that any placement needs. bank, lanes: the worst request's busiest bank, and lanes that want different words of it (one lane for each
+    word). exact: do the numbers hold for every block and all data? why: the reason if not.
+    """
 
     buffer: str
     at: Location | None
@@ -83,56 +82,9 @@ class SharedAccess:
         return None if self.at is None else self.at.line
 
 
-@dataclass(frozen=True)
-class _Around:
-    """What stands around an access. loops: (variable, first, extent), outermost first. vector: variable and extent of the VECTORIZED
-    loop whose iterations become one access where they can. why: what makes the counts inexact."""
-
-    loops: tuple[tuple[Var, int, int], ...] = ()
-    conditions: tuple[Expr, ...] = ()
-    groups: tuple[tuple[int, ...], ...] = ()
-    vector: tuple[Var, int] | None = None
-    why: str = ""
-
-
-@dataclass(frozen=True)
-class _Spot:
-    """What an access names: an element by flat index, `width` bytes from there, lanes that take part."""
-
-    buffer: Var
-    mins: tuple[Expr, ...]
-    width: int
-    op: str
-    span: Any
-    lanes: int = WARP
-    vector: bool = False  # may iterations of the vector loop be one access?
-    why: str = ""
-
-
 def shared_accesses(kernel: KernelRegion) -> tuple[SharedAccess, ...]:
     """The accesses of one kernel region at level THREADS, in program order."""
     return tuple(_Collector(kernel).run())
-
-
-class _Values(Mapping[Any, Any]):
-    """Values of variables: those given, and names of the program through what they are bound to."""
-
-    def __init__(self, given: Mapping[Var, Any], bound: Mapping[Var, Expr]) -> None:
-        self.known, self.bound = dict(given), bound
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.known or name in self.bound
-
-    def __getitem__(self, name: Any) -> Any:
-        if name not in self.known:
-            self.known[name] = evaluate(self.bound[name], self)
-        return self.known[name]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter({**self.known, **self.bound})
-
-    def __len__(self) -> int:
-        return len({**self.known, **self.bound})
 
 
 class _Collector:
@@ -155,11 +107,11 @@ class _Collector:
 
     def run(self) -> list[SharedAccess]:
         if self.offsets:
-            self._stmt(self.kernel.body, _Around())
+            self._stmt(self.kernel.body, Around())
         return self.found
 
     # ---------------------------------------------------------------- descent
-    def _stmt(self, stmt: Stmt, around: _Around) -> None:
+    def _stmt(self, stmt: Stmt, around: Around) -> None:
         before, self.span = self.span, getattr(stmt, "span", None) or self.span
         if isinstance(stmt, SeqStmt):
             for child in stmt.seq:
@@ -189,7 +141,7 @@ class _Collector:
             self._call(stmt.value, around)
         self.span = before
 
-    def _for(self, loop: For, around: _Around) -> None:
+    def _for(self, loop: For, around: Around) -> None:
         self._expr(loop.extent, around)
         low, extent, why = self._bounds(loop)
         if _is_left(loop.body):
@@ -204,18 +156,18 @@ class _Collector:
     def _bounds(self, loop: For) -> tuple[int, int, str]:
         if isinstance(loop.min, IntImm) and isinstance(loop.extent, IntImm):
             return int(loop.min), max(int(loop.extent), 0), ""
-        values = _Values({v: 0 for v, _ in self.kernel.blocks}, self.bound)
+        values = Values({v: 0 for v, _ in self.kernel.blocks}, self.bound)
         try:
             return int(evaluate(loop.min, values)), max(int(evaluate(loop.extent, values)), 0), "the trip count differs between blocks"
         except (LayoutError, TypeError, ValueError):
             return 0, 1, "the trip count is known at run time; one iteration is counted"
 
-    def _bind(self, bind: Bind, around: _Around) -> None:
+    def _bind(self, bind: Bind, around: Around) -> None:
         self._expr(bind.value, around)
         if str(getattr(bind.var.ty, "dtype", "")).startswith(("int", "uint", "bool")):
             self.bound[bind.var] = bind.value
 
-    def _expr(self, expr: Any, around: _Around) -> None:
+    def _expr(self, expr: Any, around: Around) -> None:
         """Loads of an expression, those of a choice under its condition."""
 
         def on_load(node: TensorLoad, descend: Descend) -> Any:
@@ -236,7 +188,7 @@ class _Collector:
 
         rewrite(expr, {TensorLoad: on_load, Call: on_call})
 
-    def _call(self, call: Call, around: _Around) -> None:
+    def _call(self, call: Call, around: Around) -> None:
         name = op_name(call)
         args = call.args[: 2 + int(call.args[0])] if name == _ALLREDUCE else call.args  # the results behind them are written
         for arg in args:
@@ -248,10 +200,13 @@ class _Collector:
                 if operand.memory == IN_SHARED:
                     self._region(arg, operand.bytes, str(attr(call, "name")), around, operand.lanes)
         elif name == "tl.cp_async":
-            chunk = math.prod(int(r.extent) for r in call.args[0].region) * _bytes(call.args[0].source)
+            chunk = math.prod(int(r.extent) for r in call.args[0].region) * element_bytes(call.args[0].source)
             self._region(call.args[0], chunk, "cp.async", around)
         elif name == "tl.atomic":
-            self._region(call.args[0], _bytes(call.args[0].source), "atomic", around, why="atomics on one word take turns")
+            self._region(call.args[0], element_bytes(call.args[0].source), "atomic", around, why="atomics on one word take turns")
+        elif name in _ENGINES:
+            for arg in call.args:
+                self._region(arg, 0, name.removeprefix("tl."), around)
         elif name == "tl.dp4a":
             for arg in call.args:
                 self._region(arg, 4, "load", around)
@@ -264,25 +219,25 @@ class _Collector:
     def _at(self) -> Location | None:
         return location_of_span(self.span) if self.span is not None else None
 
-    def _region(self, arg: Any, width: int, op: str, around: _Around, lanes: int = WARP, why: str = "") -> None:
+    def _region(self, arg: Any, width: int, op: str, around: Around, lanes: int = WARP, why: str = "") -> None:
         if isinstance(arg, TensorRegion) and self._root(arg.source) in self.offsets:
-            self._count(_Spot(arg.source, tuple(r.min for r in arg.region), width, op, self.span, lanes, why=why), around)
+            self._count(Spot(arg.source, tuple(r.min for r in arg.region), width, op, self.span, lanes, why=why), around)
 
-    def _access(self, buffer: Var, indices: Sequence[Expr], op: str, around: _Around, vector: bool) -> None:
+    def _access(self, buffer: Var, indices: Sequence[Expr], op: str, around: Around, vector: bool) -> None:
         if self._root(buffer) not in self.offsets:
             return
         mins = tuple(i.base if isinstance(i, tirx.Ramp) else i for i in indices)
         lanes = next((int(i.lanes) for i in indices if isinstance(i, tirx.Ramp)), 1)
-        self._count(_Spot(buffer, mins, _bytes(buffer) * lanes, op, self.span, vector=vector and lanes == 1), around)
+        self._count(Spot(buffer, mins, element_bytes(buffer) * lanes, op, self.span, vector=vector and lanes == 1), around)
 
     def _root(self, buffer: Any) -> Any:
         return self.roots.get(buffer, buffer) if is_buffer(buffer) else None
 
     # ---------------------------------------------------------------- counting
-    def _count(self, spot: _Spot, around: _Around) -> None:
+    def _count(self, spot: Spot, around: Around) -> None:
         root = self._root(spot.buffer)
         element = f"{spot.buffer.name}[{', '.join(str(m) for m in spot.mins)}]"
-        points = _Points(self.kernel, self.bound, spot, around)
+        points = Points(self.kernel, self.bound, spot, around)
         why = spot.why or around.why
         try:
             rows, width, times, reason = points.addresses(self.offsets[root])
@@ -293,6 +248,11 @@ class _Collector:
             self.found.append(SharedAccess(
                 str(root.name), self._at(), spot.op, element, spot.width, *record, False, "the element depends on data",
             ))  # fmt: skip
+            return
+        if not width:
+            requests = int((rows >= 0).any(1).sum()) * times
+            record = SharedAccess(str(root.name), self._at(), spot.op, element, 0, requests, 0, 0, 0, (), not why, why)
+            self.found.append(record)
             return
         rounds, needed = passes(rows, width)
         extra = rounds - needed
@@ -306,173 +266,9 @@ class _Collector:
         ))  # fmt: skip
 
 
-class _Points:
-    """The addresses of one access over loops and threads."""
-
-    def __init__(self, kernel: KernelRegion, bound: Mapping[Var, Expr], spot: _Spot, around: _Around) -> None:
-        self.kernel, self.bound, self.spot, self.around = kernel, bound, spot, around
-        named = _names([*spot.mins, *around.conditions], bound)
-        self.used = [loop for loop in around.loops if loop[0] in named]
-        self.times = math.prod(extent for var, _, extent in around.loops if var not in named)
-        self.vector = around.vector if around.vector is not None and around.vector[0] in named else None
-        self.threads = -(-kernel.num_threads // WARP) * WARP
-        self.why = ""
-        if any(var in _names(around.conditions, bound) and extent != 1 for var, extent in kernel.blocks):
-            self.why = "a condition depends on the block"
-
-    def requests(self) -> int:
-        """Accesses of one block if every lane takes part."""
-        return math.prod(extent for _, _, extent in self.around.loops) * self.threads // WARP
-
-    def addresses(self, offset: int) -> tuple[np.ndarray, int, int, str]:
-        """(addresses of the lanes (accesses, 32), bytes of a lane, how often each stands, why not exact). Raises LayoutError if the
-        element is no integer arithmetic of loops and threads."""
-        self._shrink()
-        lanes = self.vector[1] if self.vector is not None else 1
-        shape = (*(extent for _, _, extent in self.used), lanes, self.threads)
-        if 0 in shape or not self.times:
-            return np.full((0, WARP), NOBODY), self.spot.width, self.times, self.why
-        values = self._values(shape)
-        flat = np.broadcast_to(self._flat(values), shape)
-        mask = np.broadcast_to(self._mask(values, len(shape)), shape)
-        at = offset + flat * _bytes(self.spot.buffer)
-        width, at, mask = self._packed(at, mask)
-        rows = np.where(mask, at, NOBODY).reshape(-1, WARP)
-        return rows, width, self.times, self.why
-
-    def _shrink(self) -> None:
-        """Keep the enumeration small: a loop that only moves all lanes by whole words counts once, times its trips."""
-        conditions = _names(self.around.conditions, self.bound)
-        for loop in list(self.used):
-            if loop[0] not in conditions and self._moves_all(loop):
-                self.used.remove(loop)
-                self.times *= loop[2]
-        while self.used and math.prod(extent for _, _, extent in self.used) * self.threads > MAX_POINTS:
-            self.times *= self.used.pop(0)[2]
-            self.why = "one iteration of a long loop stands for all"
-
-    def _moves_all(self, loop: tuple[Var, int, int]) -> bool:
-        """Does the loop add the same multiple of the access's alignment to the address of every lane?"""
-        var, low, extent = loop
-        others = {v for v, _ in self.kernel.threads} | {v for v, _, _ in self.around.loops if not v.same_as(var)}
-        if self.around.vector is not None:
-            others.add(self.around.vector[0])
-        total: Any = 0
-        try:
-            for index, stride in zip(self.spot.mins, _strides(self.spot.buffer), strict=True):
-                for sign, term in _terms(index, self.bound):
-                    named = _names([term], self.bound)
-                    if var in named:
-                        if named & others:
-                            return False
-                        blocks = {v: 0 for v, _ in self.kernel.blocks}
-                        total = total + sign * stride * evaluate(term, _Values({**blocks, var: np.arange(low, low + extent)}, self.bound))
-        except LayoutError:
-            return False
-        return not np.any(np.asarray(total) * _bytes(self.spot.buffer) % 16)
-
-    def _values(self, shape: tuple[int, ...]) -> _Values:
-        rank = len(shape)
-        given: dict[Var, Any] = {v: 0 for v, _ in self.kernel.blocks}
-        given |= {var: low for var, low, _ in self.around.loops}
-        for k, (var, low, extent) in enumerate(self.used):
-            given[var] = _axis(np.arange(low, low + extent), k, rank)
-        if self.around.vector is not None:
-            given[self.around.vector[0]] = 0
-        if self.vector is not None:
-            given[self.vector[0]] = _axis(np.arange(self.vector[1]), rank - 2, rank)
-        rest = np.minimum(np.arange(self.threads), self.kernel.num_threads - 1)
-        for var, extent in self.kernel.threads:
-            given[var] = _axis(rest % extent, rank - 1, rank)
-            rest = rest // extent
-        return _Values(given, self.bound)
-
-    def _flat(self, values: _Values) -> Any:
-        return sum((evaluate(m, values) * s for m, s in zip(self.spot.mins, _strides(self.spot.buffer), strict=True)), np.int64(0))
-
-    def _mask(self, values: _Values, rank: int) -> np.ndarray:
-        threads = np.arange(self.threads)
-        mask = (threads < self.kernel.num_threads) & (threads % WARP < self.spot.lanes)
-        for groups in self.around.groups:
-            mask &= np.isin(threads // 128, groups)
-        result = _axis(mask, rank - 1, rank).astype(bool)
-        for condition in self.around.conditions:
-            try:
-                result = result & np.asarray(evaluate(condition, values), bool)
-            except LayoutError:
-                self.why = "a condition depends on data or sizes known at run time, and counts as true"
-        return result
-
-    def _packed(self, at: np.ndarray, mask: np.ndarray) -> tuple[int, np.ndarray, np.ndarray]:
-        """Iterations of a vector loop as accesses of up to 16 bytes, where they are one run in every lane; else element by element."""
-        lanes, size = at.shape[-2], _bytes(self.spot.buffer)
-        total = lanes * size
-        if lanes == 1 or not self.spot.vector or (total > 16 and total % 16) or (total <= 16 and total & (total - 1)):
-            return self.spot.width, at, mask
-        unit = min(total, 16)
-        first = at[..., :1, :]
-        together = np.array_equal(mask, np.broadcast_to(mask[..., :1, :], at.shape))
-        run = np.array_equal(at, first + size * np.arange(lanes).reshape(-1, 1))
-        if not run or not together or np.any(np.where(mask[..., :1, :], first % unit, 0)):
-            return self.spot.width, at, mask
-        step = unit // size
-        return unit, at[..., ::step, :], mask[..., ::step, :]
-
-
 # ---------------------------------------------------------------- small questions
-def _when(around: _Around, condition: Expr) -> _Around:
+def _when(around: Around, condition: Expr) -> Around:
     return replace(around, conditions=(*around.conditions, condition))
-
-
-def _names(exprs: Sequence[Any], bound: Mapping[Var, Expr]) -> set[Var]:
-    """Variables that expressions depend on, through names."""
-    found: set[Var] = set()
-    todo = list(exprs)
-
-    def note(var: Var) -> None:
-        if var not in found:
-            found.add(var)
-            if var in bound:
-                todo.append(bound[var])
-
-    while todo:
-        walk(todo.pop(), {Var: note})
-    return found
-
-
-def _terms(expr: Any, bound: Mapping[Var, Expr], sign: int = 1) -> Iterator[tuple[int, Any]]:
-    """The summands of an index, with their signs; products with a constant are opened."""
-    if isinstance(expr, Var) and expr in bound:
-        yield from _terms(bound[expr], bound, sign)
-    elif isinstance(expr, tirx.Add | tirx.Sub):
-        yield from _terms(expr.a, bound, sign)
-        yield from _terms(expr.b, bound, sign if isinstance(expr, tirx.Add) else -sign)
-    elif isinstance(expr, tirx.Mul) and isinstance(expr.b, IntImm):
-        yield from _terms(expr.a, bound, sign * int(expr.b))
-    else:
-        yield sign, expr
-
-
-def _axis(values: np.ndarray, axis: int, rank: int) -> np.ndarray:
-    shape = [1] * rank
-    shape[axis] = len(values)
-    return values.reshape(shape)
-
-
-def _bytes(buffer: Var) -> int:
-    element = dtype(dtype_of(buffer))
-    return max(element.bits, 8) * element.lanes // 8
-
-
-def _strides(buffer: Var) -> list[int]:
-    """In elements; row-major where the buffer has none of its own."""
-    if len(buffer.ty.strides):
-        return [int(s) for s in buffer.ty.strides]
-    strides, step = [], 1
-    for extent in reversed(shape_of(buffer)):
-        strides.insert(0, step)
-        step *= int(extent) if isinstance(extent, int) else 1
-    return strides
 
 
 def _is_plain(body: Stmt) -> bool:
