@@ -59,6 +59,18 @@ def test_buffers_used_in_turn_share_bytes_behind_a_barrier():
     assert plan.buffers[0].sharers == ("b",)
 
 
+def test_a_word_for_each_warp_is_not_worth_a_barrier():
+    a, b, c = shared("a", 32), shared("b", 32), local("c", 1)
+
+    def body(_, t):
+        stores = [store(x, load(Y, [t[0] % 32]), [t[0] % 32]) for x in (a, b)]
+        reads = [store(c, load(x, [t[0] % 32 ^ 1]), [0]) for x in (a, b)]
+        return [AllocBuffer(a), AllocBuffer(b), AllocBuffer(c), stores[0], sync(), reads[0], stores[1], sync(), reads[1]]
+
+    result, plan = run(body)
+    assert plan.bytes == 256 and count(result) == 2
+
+
 def test_three_hundred_kibibytes_in_turn_fit():
     _, plan = run(in_turn("abcde", rows=256))
     assert sum(b.bytes for b in plan.buffers) == 320 * 1024 and plan.bytes == 64 * 1024

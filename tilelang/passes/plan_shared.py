@@ -33,6 +33,7 @@ from .tma_boxes import SHARED_BYTES, boxed_tiles
 _BARRIERS = (BARRIER, CLUSTER_BARRIER)
 _KEY_REUSE_OFF = "tl.disable_shared_memory_reuse"
 _VECTOR, _BARRIER_BYTES = 16, 8  # default alignments
+_SMALL, _ALL_SMALL = 128, 4096  # bytes of a buffer that is not worth a barrier (a word for each warp), and of all such together
 
 
 def plan_shared(func: PrimFunc, ctx: PassContext) -> PrimFunc:
@@ -115,14 +116,21 @@ class _Planner:
         """For each buffer those alive at the same time. A barrier object lives as long as the kernel."""
         apart: list[set[int]] = [set() for _ in self.requests]
         always = self.ctx.flag(_KEY_REUSE_OFF)
+        small = self._small()
         for i, a in enumerate(self.requests):
             for j, b in enumerate(self.requests[:i]):
                 one, two = lives.get(a.buffer), lives.get(b.buffer)
                 barrier = a.buffer.scope() in _BARRIERS or b.buffer.scope() in _BARRIERS
-                if always or barrier or (one is not None and two is not None and one.meets(two)):
+                if always or barrier or {a.buffer, b.buffer} <= small or (one is not None and two is not None and one.meets(two)):
                     apart[i].add(j)
                     apart[j].add(i)
         return apart
+
+    def _small(self) -> set[Var]:
+        """Buffers that lie apart where there is room, because reusing the bytes of one for another costs a barrier."""
+        small = [r for r in self.requests if r.bytes <= _SMALL]
+        room = sum(r.bytes for r in self.requests) + self.static <= self.limit // 2
+        return {r.buffer for r in small} if room and sum(r.bytes for r in small) <= _ALL_SMALL else set()
 
     def _pack(self, apart: list[set[int]], lives: Mapping[Var, Life]) -> list[int]:
         sizes = [r.bytes for r in self.requests]
