@@ -286,3 +286,22 @@ def test_results_that_pass_through_shared_memory_spread_over_the_banks(dtype, ro
     assert sum(count.rounds for count in written) == rounds * sum(count.accesses for count in written)
     read = [count for site, count in artifact.entry.counters.rows() if site.what == "read" and site.buffer == "tile"]
     assert sum(count.conflicts for count in read) == 0
+
+
+@pytest.mark.parametrize(("dtype", "before"), [("float32", 2048), ("bfloat16", 1024), ("float64", 4096)])
+def test_transposing_through_shared_memory(dtype, before):
+    """before: rounds of the reads alone with row-major tiles."""
+
+    @T.prim_func
+    def main(X: T.Tensor((64, 64), dtype), Y: T.Tensor((64, 64), dtype)):
+        with T.Kernel(1, threads=128):
+            tile = T.alloc_shared((64, 64), dtype)
+            T.copy(X, tile)
+            for j, i in T.Parallel(64, 64):
+                Y[j, i] = tile[i, j]
+
+    x, y = values((64, 64), dtype), np.empty((64, 64), KINDS.get(dtype, dtype))
+    artifact = run(main, x, y, counted=True)
+    np.testing.assert_array_equal(y, x.T)
+    rounds = sum(count.rounds for site, count in artifact.entry.counters.rows() if site.buffer == "tile")
+    assert 0 < rounds <= before // 2

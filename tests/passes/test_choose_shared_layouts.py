@@ -108,3 +108,34 @@ def test_annotated_layouts_win():
     assert chosen(product(32, 64, 64, use=lambda b: T.annotate_layout({b: make_swizzled_layout})))[0]["b"] == "128-byte swizzle"
     linear = lambda b: T.annotate_layout({b: lambda i, j: i * 64 + j})  # noqa: E731
     assert chosen(product(32, 64, 64, use=linear))[0]["b"] == "row-major"
+
+
+def test_tiles_that_parallel_loops_cross_get_rows_of_an_odd_number_of_words():
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), "float32"), B: T.Tensor((64, 64), "float32"), H: T.Tensor((64, 64), "float16")):
+        with T.Kernel(1, threads=128):
+            along, across, half = (
+                T.alloc_shared((64, 64), "float32"),
+                T.alloc_shared((64, 64), "float32"),
+                T.alloc_shared((64, 64), "float16"),
+            )
+            written, odd, transposed = (
+                T.alloc_shared((64, 64), "float64"),
+                T.alloc_shared((64, 63), "float32"),
+                T.alloc_shared((64, 64), "int8"),
+            )
+            T.copy(A, along)
+            T.copy(A, across)
+            T.copy(H, half)
+            T.clear(transposed)
+            T.clear(odd)
+            for j, i in T.Parallel(64, 63):
+                B[j, i] = across[i, j] + half[i, j] + along[j, i] + odd[i, j % 63]
+                written[i, j] = 0
+            T.transpose(transposed, B)
+
+    layouts, _ = chosen(main)
+    assert layouts == {
+        "along": "row-major", "across": "rows padded by 4 bytes", "half": "rows padded by 4 bytes", "written": "rows padded by 8 bytes",
+        "odd": "row-major", "transposed": "rows padded by 4 bytes",
+    }  # fmt: skip

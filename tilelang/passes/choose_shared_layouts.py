@@ -1,9 +1,10 @@
 """Which arrangement every tile in shared memory gets: `ctx.shared_layouts[buffer] = SharedLayout(...)`.
 
 In: a TILE program. Out: the same program. An annotated layout wins. A matrix operand that instructions read by rows of 16 bytes is
-swizzled, so that 8 rows touch all banks and its placement is what descriptors of tensor copies and matrices expect; an operand
-read element by element gets rows of different banks by padding. All others stay row-major, and so does every buffer whose
-placement the program can see (through a view, by address), with a note where that costs something.
+swizzled, so that 8 rows touch all banks and its placement is what descriptors of tensor copies and matrices expect; so is a tile
+that accumulators go into. An operand that is read element by element, and a tile that a parallel loop reads or writes across
+its rows, gets rows of different banks by padding. All others stay row-major, and so does every buffer whose placement the
+program can see (through a view, by address), with a note where that costs something.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from ..ir.access import accesses, allocations, view_roots
 from ..ir.context import PassContext
-from ..ir.dialect import ANNOTATION_ALLOC, FACT_VERSIONS, GLOBAL, SHARED_SCOPES, attr, op_info, op_name
+from ..ir.dialect import ANNOTATION_ALLOC, ANNOTATION_PARALLEL, FACT_VERSIONS, GLOBAL, SHARED_SCOPES, attr, op_info, op_name
 from ..ir.dtypes import dtype
 from ..ir.evaluate import evaluate
 from ..ir.kernel import KernelRegion, map_kernels
@@ -21,13 +22,16 @@ from ..ir.rewrite import substitute, walk
 from ..ir.tvm_api import (
     BufferStore,
     Call,
+    For,
     IntImm,
     PrimFunc,
     Stmt,
     TensorRegion,
     Var,
     dtype_of,
+    is_buffer,
     is_expr,
+    linear_coefficients,
     location_of,
     shape_of,
     static_shape,
@@ -55,12 +59,15 @@ def choose_shared_layouts(func: PrimFunc, ctx: PassContext) -> PrimFunc:
 def _chosen(kernel: KernelRegion, ctx: PassContext, roots: Mapping[Var, Var]) -> dict[Var, SharedLayout]:
     found: dict[Var, SharedLayout] = {}
     seen, reads, boxed, results = _seen(kernel, roots), _operands(kernel), _boxed(kernel, ctx), _results(kernel)
+    crossed = _crossed(kernel, roots)
     for buffer, stmt in allocations(kernel.body).items():
         if buffer.scope() not in SHARED_SCOPES or not all(isinstance(e, int) for e in shape_of(buffer)):
             continue
         facts = dict(dict(stmt.annotations or {}).get(ANNOTATION_ALLOC, {}))
         plain = SharedLayout(shape_of(buffer), storage_bits(buffer), int(facts.get(FACT_VERSIONS, 1)))
         wanted = _wanted(plain, facts, buffer, reads.get(buffer, ()), boxed.get(buffer, True if buffer in results else None))
+        if wanted.is_row_major and buffer in crossed and "layout" not in facts and buffer not in boxed and plain.versions == 1:
+            wanted = _one_word_more(plain)
         if buffer in seen and not wanted.is_row_major:
             text = f"{buffer.name} stays row-major ({wanted.name} would be used): {seen[buffer]}"
             ctx.note(location_of(stmt), "shared layout", text)
@@ -104,6 +111,15 @@ def _of_operand(plain: SharedLayout, swizzle: bool) -> SharedLayout:
     return SharedLayout(plain.shape, plain.bits, plain.versions, padding=padding * 8 // plain.bits)
 
 
+def _one_word_more(plain: SharedLayout) -> SharedLayout:
+    """Rows of an odd number of words (of 4 bytes, or elements that are wider): a column touches all banks."""
+    word = max(4, plain.bits // 8)
+    row = plain.shape[-1] * plain.bits // 8
+    if row % (2 * word):
+        return plain
+    return SharedLayout(plain.shape, plain.bits, padding=word * 8 // plain.bits)
+
+
 def _without_padding(layout: SharedLayout) -> SharedLayout:
     return SharedLayout(layout.shape, layout.bits, layout.versions) if layout.padding else layout
 
@@ -127,6 +143,34 @@ def _operands(kernel: KernelRegion) -> dict[Var, list[bool]]:
 
     walk(kernel.body, {Call: visit})
     return found
+
+
+def _crossed(kernel: KernelRegion, roots: Mapping[Var, Var]) -> set[Var]:
+    """Tiles of which neighbouring iterations of a parallel loop take elements of different rows."""
+    found: set[Var] = set()
+
+    def nest(loop: For) -> None:
+        if ANNOTATION_PARALLEL not in (loop.annotations or {}):
+            return
+        for _ in range(int(loop.annotations[ANNOTATION_PARALLEL]) - 1):
+            loop = loop.body
+        for access in accesses(loop.body, roots):
+            if access.ranges and is_buffer(access.root) and access.root.scope() in SHARED_SCOPES:
+                *rows, column = (_moves_with(r.min, loop.loop_var) for r in access.ranges)
+                if any(rows) and not column:
+                    found.add(access.root)
+
+    def transposed(call: Call) -> None:
+        if op_name(call) == "tl.tileop.transpose" and call.args[0].source.scope() in SHARED_SCOPES:
+            found.add(call.args[0].source)
+
+    walk(kernel.body, {For: nest, Call: transposed})
+    return found
+
+
+def _moves_with(index: Any, variable: Var) -> bool:
+    linear = linear_coefficients(index, [variable])
+    return linear is not None and linear[0][0] != 0
 
 
 def _boxed(kernel: KernelRegion, ctx: PassContext) -> dict[Var, bool]:
