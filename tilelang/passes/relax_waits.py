@@ -193,6 +193,8 @@ class _Relaxer:
         first, last = commits[0], commits[-1]
         newest = stmts[commits[-2] + 1 if len(commits) > 1 else 0 : last]
         results = {c.args[0].source for c in _calls(seq(newest), _PRODUCT)}
+        if results != {c.args[0].source for c in _calls(seq(stmts[:first]), _PRODUCT)}:  # the assembler would take them one by one
+            return node.body, []
         between = [*stmts[last + 1 :], *stmts[:first]]
         quiet = not any(_touches(s, results, self.roots) for s in between)
         moved = [s for s in stmts[last + 1 :] if _is(s, _RELEASE)]

@@ -25,7 +25,7 @@ _FUNCTIONS = {
     )
 }  # fmt: skip
 _FUNCTIONS |= {"fabs": ("fabsf", "fabs"), "abs": ("fabsf", "fabs"), "round": ("rintf", "rint"), "nearbyint": ("rintf", "rint"),
-               "sigmoid": ("tl::sigmoid", "tl::sigmoid")}  # fmt: skip
+               "sigmoid": ("tl::sigmoid", "tl::sigmoid"), "exp2": ("tl::exp2", "exp2")}  # fmt: skip
 _CLASSES = ("isnan", "isinf", "isfinite")
 _BITWISE = {"bitwise_and": ("&", BIT_AND), "bitwise_or": ("|", BIT_OR), "bitwise_xor": ("^", BIT_XOR)}
 

@@ -29,5 +29,30 @@ static inline uint16_t cvt_rn_bf16_f32(float x) {
   return (uint16_t)((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
 }
 
+static inline float ex2_approx_ftz_f32(float x) {
+  float r = exp2f(x);
+  return r < 0x1p-126f ? 0.0f : r;
+}
+
+// Two 16-bit floats in one register: rounded to float32 and again, which equals rounding once.
+static inline float cvt_f32_bf16(uint16_t x) { return host_bits<float>((uint32_t)x << 16); }
+#define HOST_PAIR(name, widen, narrow, expression)                                                              \
+  static inline uint32_t name(uint32_t x, uint32_t y) {                                                         \
+    uint32_t r = 0;                                                                                             \
+    for (int shift = 0; shift < 32; shift += 16) {                                                              \
+      float a = widen((uint16_t)(x >> shift)), b = widen((uint16_t)(y >> shift));                               \
+      r |= (uint32_t)narrow(expression) << shift;                                                               \
+    }                                                                                                           \
+    return r;                                                                                                   \
+  }
+#define HOST_PAIRS(type, widen, narrow)             \
+  HOST_PAIR(add_rn_##type, widen, narrow, a + b)    \
+  HOST_PAIR(sub_rn_##type, widen, narrow, a - b)    \
+  HOST_PAIR(mul_rn_##type, widen, narrow, a * b)    \
+  HOST_PAIR(min_##type, widen, narrow, fminf(a, b)) \
+  HOST_PAIR(max_##type, widen, narrow, fmaxf(a, b))
+HOST_PAIRS(f16x2, cvt_f32_f16, cvt_rn_f16_f32)
+HOST_PAIRS(bf16x2, cvt_f32_bf16, cvt_rn_bf16_f32)
+
 }  // namespace ptx
 }  // namespace tl

@@ -86,6 +86,7 @@ TL_DEVICE bool isinf(float x) { return fabsf(x) == inf_f32(); }
 TL_DEVICE bool isinf(double x) { return fabs(x) == inf_f64(); }
 TL_DEVICE bool isfinite(float x) { return fabsf(x) < inf_f32(); }
 TL_DEVICE bool isfinite(double x) { return fabs(x) < inf_f64(); }
+TL_DEVICE float exp2(float x) { return ptx::ex2_approx_ftz_f32(x); }
 TL_DEVICE float sigmoid(float x) {
   float e = expf(-fabsf(x));
   return (x < 0.0f ? e : 1.0f) / (1.0f + e);
@@ -114,6 +115,36 @@ TL_PACK_OPERATOR(/)
 TL_PACK_OPERATOR(&)
 TL_PACK_OPERATOR(|)
 TL_PACK_OPERATOR(^)
+// One operand the same in all lanes.
+#define TL_PACK_SCALAR(op)                                                                                            \
+  template <class T, int N> TL_DEVICE pack<T, N> operator op(const pack<T, N>& a, T b) { return a op broadcast<N>(b); } \
+  template <class T, int N> TL_DEVICE pack<T, N> operator op(T a, const pack<T, N>& b) { return broadcast<N>(a) op b; }
+// 16-bit floats: two lanes in one instruction, each rounded as one lane alone is.
+template <class T, int N> TL_DEVICE uint32_t pair(const pack<T, N>& p, int k) { return (uint32_t)p[k].bits | (uint32_t)p[k + 1].bits << 16; }
+#define TL_PAIRS(T, name, instruction, single)                                             \
+  template <int N> TL_DEVICE pack<T, N> name(const pack<T, N>& a, const pack<T, N>& b) {   \
+    pack<T, N> r;                                                                          \
+    _Pragma("unroll") for (int k = 0; k + 1 < N; k += 2) {                                 \
+      uint32_t both = ptx::instruction(pair(a, k), pair(b, k));                            \
+      r[k].bits = (uint16_t)both;                                                          \
+      r[k + 1].bits = (uint16_t)(both >> 16);                                              \
+    }                                                                                      \
+    if (N % 2) r[N - 1] = single(a[N - 1], b[N - 1]);                                      \
+    return r;                                                                              \
+  }
+TL_PAIRS(half_t, operator+, add_rn_f16x2, ::operator+)
+TL_PAIRS(half_t, operator-, sub_rn_f16x2, ::operator-)
+TL_PAIRS(half_t, operator*, mul_rn_f16x2, ::operator*)
+TL_PAIRS(half_t, min, min_f16x2, min<half_t>)
+TL_PAIRS(half_t, max, max_f16x2, max<half_t>)
+TL_PAIRS(bfloat16_t, operator+, add_rn_bf16x2, ::operator+)
+TL_PAIRS(bfloat16_t, operator-, sub_rn_bf16x2, ::operator-)
+TL_PAIRS(bfloat16_t, operator*, mul_rn_bf16x2, ::operator*)
+TL_PAIRS(bfloat16_t, min, min_bf16x2, min<bfloat16_t>)
+TL_PAIRS(bfloat16_t, max, max_bf16x2, max<bfloat16_t>)
+TL_PACK_SCALAR(+)
+TL_PACK_SCALAR(-)
+TL_PACK_SCALAR(*)
 #define TL_PACK_COMPARE(op)                                                              \
   template <class T, int N> TL_DEVICE pack<bool, N> operator op(const pack<T, N>& a, const pack<T, N>& b) { \
     pack<bool, N> r;                                                                     \
