@@ -84,6 +84,24 @@ def test_reasons(given, expected):
     assert reason(store(**given)) == expected
 
 
+def test_where_blocks_begin():
+    @T.prim_func
+    def main(X: T.Tensor((256, 256), "float16"), n: T.int32, Y: T.Tensor((256, 256), "float16")):
+        with T.Kernel(4, 4, threads=128) as (bx, by):
+            s = T.alloc_shared((64, 64), "float16")
+            row = by * 64
+            for k in T.serial(4):
+                T.copy(X[row, k * 64 - 64], s)
+                T.copy(X[n, bx * 4], s)
+                T.copy(X[n, n * 8], s)
+                T.copy(s, Y[row, bx * 64 + k * 8])
+                T.copy(s, Y[row - 8, bx * 64])
+                T.copy(s, Y[n, bx * 64])
+
+    inside, before = "the block may begin inside of 16 bytes of a row of X", "the block may begin before Y"
+    assert [r for _, r in copies_in(main)] == [None, inside, None, None, before, before]
+
+
 def test_where_there_are_none():
     plain = store((64, 64), (64, 64))
     assert reason(plain, target="simt -arch=sm_80") == "sm_80 has no bulk copies (sm_90a has)"

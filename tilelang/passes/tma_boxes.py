@@ -23,11 +23,27 @@ from ..ir.dialect import ANNOTATION_ALLOC, FACT_VERSIONS, GLOBAL, SHARED_SCOPES,
 from ..ir.dtypes import dtype
 from ..ir.kernel import KernelRegion
 from ..ir.rewrite import walk
-from ..ir.tvm_api import Analyzer, Call, Expr, IntImm, Stmt, TensorRegion, Var, const, dtype_of, is_buffer, shape_of
+from ..ir.tvm_api import (
+    Analyzer,
+    Bind,
+    Call,
+    Expr,
+    For,
+    IntImm,
+    Stmt,
+    TensorRegion,
+    Var,
+    const,
+    dtype_of,
+    is_buffer,
+    is_expr,
+    shape_of,
+)  # fmt: skip
 from ..layout.shared import PERIOD_ROWS, SharedLayout, from_layout, widest
 from ..target.limits import architecture
 from ..tileop.loops import extents_of, mins_of, wide_dims
 from .choose_shared_layouts import annotated_layout, storage_bits
+from .facts import Facts
 
 ARCHITECTURE = "sm_90a"
 KEY_OFF = "tl.disable_tma_lower"
@@ -83,6 +99,7 @@ def tma_reason(call: Call, kernel: KernelRegion, ctx: PassContext) -> str | None
         or _use_reason(tensor, is_load, kernel)
         or _tensor_reason(tensor, element.bytes)
         or _tile_reason(tensor, tile, element.bytes, kernel, ctx)
+        or _corner_reason(tensor, element.bytes, is_load, kernel)
     )
 
 
@@ -216,6 +233,27 @@ def _starts_well(tile: TensorRegion, layout: SharedLayout, size: int) -> bool:
     for low, stride in zip(mins_of(tile), strides_of(tile.source), strict=True):
         first = first + low * const(stride * size, dtype_of(low))
     return prover.can_prove(first % const(SHARED_BYTES, dtype_of(first)) == 0)
+
+
+def _corner_reason(tensor: TensorRegion, size: int, is_load: bool, kernel: KernelRegion) -> str | None:
+    """A box begins at a multiple of 16 bytes of a row, one that is stored not before the tensor (CUDA programming guide, tensor copies)."""
+    facts, name, count = _facts(kernel), tensor.source.name, STRIDE_BYTES // size
+    known = facts.analyzer.modular_set(facts.sound(tensor.region[-1].min))
+    if int(known.coeff) % count or int(known.base) % count:
+        return f"the block may begin inside of {STRIDE_BYTES} bytes of a row of {name}"
+    if not is_load and any(facts.bounds(low)[0] < 0 for low in mins_of(tensor)):
+        return f"the block may begin before {name}"
+    return None
+
+
+def _facts(kernel: KernelRegion) -> Facts:
+    """What is known of the kernel's variables."""
+    facts = Facts()
+    for var, extent in (*kernel.blocks, *kernel.threads):
+        facts.bind_range(var, 0, extent)
+    walk(kernel.body, {For: lambda loop: facts.bind_range(loop.loop_var, loop.min, loop.extent),
+                       Bind: lambda bind: facts.bind_value(bind.var, bind.value) if is_expr(bind.value) else None})  # fmt: skip
+    return facts
 
 
 # ---------------------------------------------------------------- boxes

@@ -37,9 +37,9 @@ def _accepts_load(call: Call, ctx: LowerContext) -> str | None:
     found = sides(call)
     if found is None or not found[2] or len(call.args) < 3:
         return "a load without a barrier of its own"
-    if ctx.per_thread and attr(call, "tma") != LOAD:
-        return "the copy belongs to one thread"
-    return _reason(call, ctx)
+    if attr(call, "tma") == LOAD:  # the pass that set it has asked
+        return None
+    return "the copy belongs to one thread" if ctx.per_thread else _reason(call, ctx)
 
 
 def _accepts_store(call: Call, ctx: LowerContext) -> str | None:

@@ -41,10 +41,22 @@ class Box:
 
     def places(self, column: int) -> tuple[np.ndarray, np.ndarray]:
         """(offsets in the tensor, which elements are inside) for the lane at this position of its group."""
-        start = [int(c[column]) if isinstance(c, np.ndarray) else int(c) for c in self.corner]
+        start = self.start(column)
         index = [i + s for i, s in zip(np.indices(self.extents).reshape(len(start), -1), start, strict=True)]
         inside = np.logical_and.reduce([(i >= 0) & (i < e) for i, e in zip(index, self.shape, strict=True)])
         return np.sum([i * s for i, s in zip(index, self.strides, strict=True)], axis=0), inside
+
+    def start(self, column: int) -> list[int]:
+        """The first coordinates of one lane."""
+        return [int(c[column]) if isinstance(c, np.ndarray) else int(c) for c in self.corner]
+
+    def check_start(self, column: int, stored: bool, site: Site) -> None:
+        """Raise if a box may not begin there (CUDA programming guide, tensor copies)."""
+        start = self.start(column)
+        if stored and min(start) < 0:
+            fail(f"{site.what} of {self.memory.name}: a box at {start}; only loads may begin before the tensor", site)
+        if start[-1] * self.memory.kind.itemsize % CHUNK:
+            fail(f"{site.what} of {self.memory.name}: a box at {start}, which is inside of {CHUNK} bytes of a row", site)
 
     def check(self, swizzle: int, site: Site) -> None:
         """Raise if the hardware has no copy of this form."""
@@ -109,6 +121,7 @@ class BulkCopies:
         name, number = bar
         for column in group.columns(mask):
             order = group.alone(column)
+            box.check_start(column, False, site)
             index, piece = self._block(target, start, box, swizzle, column, order, site)
             target.shadow.check_proxy(piece, site, self.barriers.fenced[group.one_warp])
             target.shadow.begin_async(piece, order, site, target.owner, lambda: np.zeros(1, bool))
@@ -119,6 +132,7 @@ class BulkCopies:
         """Every lane of the mask issues a copy from the block that begins at element `start` to its box."""
         for column in group.columns(mask):
             order = group.alone(column)
+            box.check_start(column, True, site)
             index, piece = self._block(source, start, box, swizzle, column, order, site)
             read = source.shadow.begin_read(piece, order, site, source.owner, self.barriers.fenced[group.one_warp])
             self.stores.append(_Store(source.data[0, index], box, column, int(order.lane), read, source, site))
