@@ -86,7 +86,10 @@ def test_reasons(given, expected):
 
 def test_where_blocks_begin():
     @T.prim_func
-    def main(X: T.Tensor((256, 256), "float16"), n: T.int32, Y: T.Tensor((256, 256), "float16")):
+    def main(
+        X: T.Tensor((256, 256), "float16"), n: T.int32, Y: T.Tensor((256, 256), "float16"), Z: T.Tensor((256, 256), "float16"),
+        W: T.Tensor((256, 256), "float16"),
+    ):  # fmt: skip
         with T.Kernel(4, 4, threads=128) as (bx, by):
             s = T.alloc_shared((64, 64), "float16")
             row = by * 64
@@ -95,11 +98,26 @@ def test_where_blocks_begin():
                 T.copy(X[n, bx * 4], s)
                 T.copy(X[n, n * 8], s)
                 T.copy(s, Y[row, bx * 64 + k * 8])
-                T.copy(s, Y[row - 8, bx * 64])
-                T.copy(s, Y[n, bx * 64])
+                T.copy(s, Z[row - 8, bx * 64])
+                T.copy(s, W[n, bx * 64])
 
-    inside, before = "the block may begin inside of 16 bytes of a row of X", "the block may begin before Y"
-    assert [r for _, r in copies_in(main)] == [None, inside, None, None, before, before]
+    inside, before = "the block may begin inside of 16 bytes of a row of X", "the block may begin before "
+    assert [r for _, r in copies_in(main)] == [None, inside, None, None, before + "Z", before + "W"]
+
+
+def test_a_tensor_that_is_stored_in_two_ways():
+    @T.prim_func
+    def main(Y: T.Tensor((256, 64), "float16"), Z: T.Tensor((256, 64), "float16")):
+        with T.Kernel(1, threads=128):
+            s, t = T.alloc_shared((64, 64), "float16"), T.alloc_shared((64, 4), "float16")
+            T.fill(s, 1)
+            T.fill(t, 1)
+            T.copy(s, Y[0, 0])
+            T.copy(t, Y[64, 0])
+            T.copy(s, Z[0, 0])
+            T.copy(s, Z[64, 0])
+
+    assert [r for _, r in copies_in(main)] == ["the kernel also writes Y", "rows of 8 bytes are no multiple of 16", None, None]
 
 
 def test_where_there_are_none():

@@ -85,22 +85,9 @@ def tma_reason(call: Call, kernel: KernelRegion, ctx: PassContext) -> str | None
         return f"{architecture(ctx.target)} has no bulk copies ({ARCHITECTURE} has)"
     if ctx.flag(KEY_OFF) or attr(call, "disable_tma"):
         return "the program turns bulk copies off"
-    found = sides(call)
-    if found is None:
+    if sides(call) is None:
         return "only copies between a tensor and shared memory can be bulk copies"
-    tensor, tile, is_load = found
-    if dtype_of(tensor) != dtype_of(tile):
-        return f"the copy converts {dtype_of(call.args[0])} to {dtype_of(call.args[1])}"
-    element = dtype(dtype_of(tensor))
-    if element.lanes != 1 or element.bytes not in (1, 2, 4, 8) or (element.bits < 8 and element != "bool"):
-        return f"elements of {element} are no bulk copies' elements"
-    return (
-        _values_reason(tensor, tile, is_load, kernel)
-        or _use_reason(tensor, is_load, kernel)
-        or _tensor_reason(tensor, element.bytes)
-        or _tile_reason(tensor, tile, element.bytes, kernel, ctx)
-        or _corner_reason(tensor, element.bytes, is_load, kernel)
-    )
+    return _form_reason(call, kernel, ctx) or _use_reason(call, kernel, ctx)
 
 
 def boxed_tiles(kernel: KernelRegion) -> set[Var]:
@@ -125,6 +112,24 @@ def _operands(body: Stmt, which: int) -> set[Var]:
 
 
 # ---------------------------------------------------------------- reasons
+def _form_reason(call: Call, kernel: KernelRegion, ctx: PassContext) -> str | None:
+    """What is wrong with the copy itself."""
+    found = sides(call)
+    assert found is not None
+    tensor, tile, is_load = found
+    if dtype_of(tensor) != dtype_of(tile):
+        return f"the copy converts {dtype_of(call.args[0])} to {dtype_of(call.args[1])}"
+    element = dtype(dtype_of(tensor))
+    if element.lanes != 1 or element.bytes not in (1, 2, 4, 8) or (element.bits < 8 and element != "bool"):
+        return f"elements of {element} are no bulk copies' elements"
+    return (
+        _values_reason(tensor, tile, is_load, kernel)
+        or _tensor_reason(tensor, element.bytes)
+        or _tile_reason(tensor, tile, element.bytes, kernel, ctx)
+        or _corner_reason(tensor, element.bytes, is_load, kernel)
+    )
+
+
 def _values_reason(tensor: TensorRegion, tile: TensorRegion, is_load: bool, kernel: KernelRegion) -> str | None:
     """Outside of the tensor a bulk copy reads zeros."""
     if not is_load:
@@ -135,23 +140,25 @@ def _values_reason(tensor: TensorRegion, tile: TensorRegion, is_load: bool, kern
     return None
 
 
-def _use_reason(tensor: TensorRegion, is_load: bool, kernel: KernelRegion) -> str | None:
+def _use_reason(call: Call, kernel: KernelRegion, ctx: PassContext) -> str | None:
     """Bulk copies are ordered with other accesses to a tensor only where one kernel ends and the next begins."""
-    roots = view_roots(kernel.body)
-    if tensor.source in roots or tensor.source in roots.values():
-        return f"{tensor.source.name} is, or has, a view made in the kernel"
+    found = sides(call)
+    assert found is not None
+    tensor, is_load, roots = found[0].source, found[2], view_roots(kernel.body)
+    if tensor in roots or tensor in roots.values():
+        return f"{tensor.name} is, or has, a view made in the kernel"
     for access in accesses(kernel.body, roots):
-        if access.root.same_as(tensor.source) and not _alike(access.node, access.writes, is_load):
-            return f"the kernel also {'writes' if access.writes else 'reads'} {tensor.source.name}"
+        if access.root.same_as(tensor) and not (not access.writes if is_load else _is_store(access.node, call, kernel, ctx)):
+            return f"the kernel also {'writes' if access.writes else 'reads'} {tensor.name}"
     return None
 
 
-def _alike(node: Any, writes: bool, is_load: bool) -> bool:
-    """May this access to the tensor happen beside the copy?"""
-    if is_load:
-        return not writes
+def _is_store(node: Any, call: Call, kernel: KernelRegion, ctx: PassContext) -> bool:
+    """Is this access to the tensor a bulk store too?"""
     found = sides(node) if op_name(node) == "tl.tileop.copy" else None
-    return op_name(node) == "tl.tma_store" or (found is not None and not found[2])
+    if found is None or found[2]:
+        return op_name(node) == "tl.tma_store"
+    return node.same_as(call) or (not attr(node, "disable_tma") and _form_reason(node, kernel, ctx) is None)
 
 
 def _tensor_reason(tensor: TensorRegion, size: int) -> str | None:

@@ -62,7 +62,8 @@ TL_DEVICE void mbarrier_arrive_expect_tx(uint64_t* barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" : : "r"(shared_address(barrier)), "r"(bytes) : "memory");
 }
 TL_DEVICE void fence_barrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory"); }
-TL_DEVICE void fence_proxy_async() { asm volatile("fence.proxy.async;" : : : "memory"); }
+// Of shared memory only: for all of memory it becomes a fence of the whole device.
+TL_DEVICE void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" : : : "memory"); }
 
 TL_DEVICE void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" : : : "memory"); }
 template <int Groups> TL_DEVICE void bulk_wait() { asm volatile("cp.async.bulk.wait_group %0;" : : "n"(Groups) : "memory"); }
