@@ -4,6 +4,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import tilelang
+import tilelang.language as T
 from tilelang.backend.cpu import small_floats as small
 
 from .support import elementwise
@@ -49,3 +51,16 @@ def test_encoding_rounds_and_overflows_like_ml_dtypes(name):
         want = x.astype(getattr(ml_dtypes, name)).view(np.uint8)
     wrong = np.flatnonzero(got != want)
     assert not len(wrong), [(float(x[k]), int(got[k]), int(want[k])) for k in wrong[:5]]
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2"])
+def test_small_floats_become_bfloat16(name):
+    @T.prim_func
+    def main(A: T.Tensor((256,), name), B: T.Tensor((256,), "bfloat16")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(256):
+                B[i] = A[i]
+
+    a, b = np.arange(256, dtype=np.uint8).view(getattr(ml_dtypes, name)), np.zeros(256, ml_dtypes.bfloat16)
+    tilelang.compile(main, target="cpu")(a, b)
+    np.testing.assert_array_equal(b.astype(np.float32), a.astype(np.float32))

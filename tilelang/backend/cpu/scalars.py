@@ -74,6 +74,8 @@ def convert(value: Expr, dtype: str) -> Expr:
         return value
     if is_bfloat(source):
         return convert(widen(value, _lanes(source)), dtype)
+    if is_small_float(source):
+        return convert(decode(_bits(value), source), dtype)
     if is_bfloat(dtype):
         lanes = _lanes(dtype)
         return narrow_bfloat(narrow(value) if lanes == 1 else cast(value, f"float32x{lanes}"), lanes)
@@ -81,8 +83,6 @@ def convert(value: Expr, dtype: str) -> Expr:
         if any(is_small_float(d.rpartition("x")[0]) for d in (source, dtype)):
             raise TileNotSupportedError(f"cast of the vector type {source} to {dtype} on the CPU", remedy="cast element by element")
         return tirx.Cast(dtype, value)
-    if is_small_float(source):
-        return convert(decode(_bits(value), source), dtype)
     if is_small_float(dtype):
         return reinterpret(encode(narrow(value), dtype), dtype)
     if source == "float64" and dtype in HALF:
