@@ -212,16 +212,14 @@ class _Applier:
             return self.facts.simplify(total) if layout.given is not None or layout.versions > 1 else total
         # Panels and versions are quotients of indices: simplified, they are constants or loop variables.
         base = _expr(base) if layout.columns == layout.tile[-1] else self.simple(base)
-        steps, lines = self.divided(_products(base))
+        steps, lines = self.divided(_products(base), layout.columns // layout.chunk)
         flips, bits = self.divided([*self.parts(self.simple(chunk)), *self.parts(self.simple(phase))])
         place = _exclusive_or([_sum([*lines, _exclusive_or(bits)]), *flips])
-        return _sum(
-            [place * const(layout.chunk, "int32"), *(self.simple(t * const(layout.chunk, "int32")) for t in steps), self.simple(within)]
-        )
+        return _sum([place * const(layout.chunk, "int32"), *(_times(t, layout.chunk) for t in steps), self.simple(within)])
 
-    def divided(self, terms: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]:
-        """(terms that are constants once the loops are unrolled, the others)"""
-        fixed = [not any(v not in self.unrolled for v in _variables(t)) for t in terms]
+    def divided(self, terms: Sequence[Expr], unit: int = 1) -> tuple[list[Expr], list[Expr]]:
+        """(terms that are constants once the loops are unrolled, and multiples of `unit`; the others)"""
+        fixed = [all(v in self.unrolled for v in _variables(t)) and (unit == 1 or self.multiple(t, unit)) for t in terms]
         return [t for t, f in zip(terms, fixed, strict=True) if f], [t for t, f in zip(terms, fixed, strict=True) if not f]
 
     def simple(self, value: Any) -> Expr:
@@ -230,6 +228,8 @@ class _Applier:
     def parts(self, value: Expr) -> list[Expr]:
         """Numbers whose exclusive or is `value`: the terms of a sum if no two have a bit in common, else `value`."""
         terms = _terms(value)
+        if len(terms) == 1:
+            return terms
         bounds = [self.facts.bounds(t) for t in terms]
         order = sorted(range(len(terms)), key=lambda k: bounds[k][1])
         below = 0  # all terms so far are less than 2 ** below
@@ -272,9 +272,15 @@ def _products(value: Expr, factor: int = 1) -> list[Expr]:
         return [*_products(value.a, factor), *_products(value.b, factor)]
     if isinstance(value, tirx.Mul) and isinstance(value.b, IntImm):
         return _products(value.a, factor * int(value.b))
+    return [_times(value, factor)]
+
+
+def _times(value: Expr, factor: int) -> Expr:
     if isinstance(value, IntImm):
-        return [const(int(value) * factor, "int32")]
-    return [value * const(factor, "int32") if factor != 1 else value]
+        return const(int(value) * factor, "int32")
+    if isinstance(value, tirx.Mul) and isinstance(value.b, IntImm):
+        return _times(value.a, int(value.b) * factor)
+    return value * const(factor, "int32") if factor != 1 else value
 
 
 def _exclusive_or(values: Sequence[Expr]) -> Expr:
