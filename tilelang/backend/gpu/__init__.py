@@ -11,6 +11,7 @@ from ...passes.infer_layouts import infer_layouts
 from ...passes.plan_pipeline import plan_pipeline
 from ...passes.specialize_warps import specialize_warps
 from ...passes.spread_reducers import spread_reducers
+from ...passes.stage_results import stage_results
 from ...tileop.base import Lowering
 from .async_copy import ASYNC_COPY, COPY_AND_EMPTY_GROUP
 from .gemm import MMA
@@ -25,6 +26,7 @@ SLOTS = {
         ("specialize_warps", specialize_warps),
         ("plan_pipeline", plan_pipeline),
         ("spread_reducers", spread_reducers),
+        ("stage_results", stage_results),
         ("choose_shared_layouts", choose_shared_layouts),
         ("infer_layouts", infer_layouts),
     )
