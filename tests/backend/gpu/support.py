@@ -22,9 +22,9 @@ def values(shape, dtype):
     return RNG.integers(low, 5, shape).astype(numpy_type(dtype))
 
 
-def run(program, *arrays):
+def run(program, *arrays, target="simt"):
     """Compile for the emulator and call; {operator: [texts of its notes]}."""
-    artifact = compile_program(program, resolve_target("simt"), {})
+    artifact = compile_program(program, resolve_target(target), {})
     artifact.entry(*arrays)
     notes = {}
     for note in artifact.notes:
