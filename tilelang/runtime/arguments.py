@@ -7,10 +7,8 @@ function makes most checks itself; this module runs when it refuses, and for arr
 from __future__ import annotations
 
 import ctypes
-import functools
 import math
 import numbers
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,9 +17,8 @@ import numpy as np
 
 from ..errors import TileTypeError, TileValueError
 from ..ir.annotations import LARGEST_SIZE
-from ..ir.dtype_table import info, numpy_type
+from ..ir.dtype_table import info
 from .arrays import (
-    NUMPY_OWN,
     ArrayInfo,
     View,
     array_info,
@@ -322,129 +319,3 @@ def address(param: Param, value: Any, device: str) -> Any:
     if not (int(value) > 0 or not param.used) or int(value) >> 64:
         raise TileValueError(f"{param.name}: {value} is no address", remedy="pass the memory's address, or the tensor itself")
     return ctypes.c_void_p(int(value))
-
-
-# ---------------------------------------------------------------- the fast way
-@dataclass(frozen=True)
-class Quick:
-    """How to call the compiled function directly. doubts: (position among the caller's arguments, predicate) pairs; an argument
-    for which one is true needs `prepare`. outputs: (parameter, maker) pairs in ascending order, each maker giving a fresh array from the
-    caller's arguments.
-    views: (parameter, maker) pairs for arrays that NumPy does not export; a maker gives None for an array that needs `prepare`."""
-
-    doubts: tuple[tuple[int, Callable[[Any], bool]], ...]
-    outputs: tuple[tuple[int, Callable[[Sequence[Any]], Any]], ...]
-    views: tuple[tuple[int, Callable[[Any], View | None]], ...] = ()
-
-
-def quick_call(signature: Signature, args: Sequence[Any], device: str = "cpu") -> Quick | None:
-    """The direct way for arguments of the types of `args`, or None if they always need `prepare`. What the doubts leave
-    out, the compiled function refuses itself."""
-    torch = torch_module()
-    doubts: list[tuple[int, Callable[[Any], bool]]] = []
-    views: list[tuple[int, Callable[[Any], View | None]]] = []
-    for position, (k, value) in enumerate(zip(signature.inputs, args, strict=True)):
-        param, kind = signature.params[k], type(value)
-        if param.kind == TENSOR:
-            if info(param.dtype).bits < 8:
-                return None
-            strided = param.strides is not None and param.written  # elements may share memory
-            doubts += [(position, doubt) for doubt in _size_doubts(signature, param)]
-            if torch is not None and kind in (torch.Tensor, torch.nn.Parameter):
-                doubts.append((position, kind.is_neg))
-                if param.written:
-                    doubts.append((position, _requires_grad))
-                if strided:
-                    doubts.append((position, _repeats))
-            elif strided or kind is not np.ndarray:
-                return None
-            elif param.dtype not in NUMPY_OWN:
-                views.append((k, _viewer(param)))
-        elif param.kind == POINTER:
-            return None
-        elif info(param.dtype).kind == "float":
-            if kind not in (float, int):
-                return None
-        elif kind is int:
-            doubts.append((position, _overflow(param)))
-        elif kind is not bool:
-            return None
-    like = next((value for value in args if is_array(value)), None)
-    if device != "cpu" and not is_torch(like):
-        return None
-    makers = [(k, _maker(signature, signature.params[k], like)) for k in sorted(signature.out_idx)]
-    if any(make is None for _, make in makers):
-        return None
-    if not is_torch(like):
-        views += [(k, _viewer(signature.params[k])) for k in signature.out_idx if signature.params[k].dtype not in NUMPY_OWN]
-    return Quick(tuple(doubts), tuple((k, make) for k, make in makers if make is not None), tuple(views))
-
-
-def _size_doubts(signature: Signature, param: Param) -> list[Callable[[Any], bool]]:
-    """Do 32-bit symbols stand for more than they hold? The compiled function takes the low 32 bits without a look."""
-    doubts: list[Callable[[Any], bool]] = []
-    if any(not signature.narrow.isdisjoint(symbols(dim)) for dim in param.shape):
-        doubts.append(_has_large_extent)
-    if any(not signature.narrow.isdisjoint(symbols(dim)) for dim in param.strides or ()):
-        doubts.append(lambda array: max(map(abs, array.stride() if is_torch(array) else array.strides), default=0) > LARGEST_SIZE)
-    return doubts
-
-
-def _has_large_extent(array: Any) -> bool:
-    count = array.size if isinstance(array, np.ndarray) else array.numel()
-    return not 0 < count <= LARGEST_SIZE and max(array.shape, default=0) > LARGEST_SIZE
-
-
-def _viewer(param: Param) -> Callable[[Any], View | None]:
-    dtype, written = np.dtype(numpy_type(param.dtype)), param.written
-
-    def view(array: Any) -> View | None:
-        flags = array.flags
-        if array.dtype != dtype or not flags.c_contiguous or not array.size or (written and not flags.writeable):
-            return None
-        return View(array.ctypes.data, param.dtype, array.shape, None, array)
-
-    return view
-
-
-def _overflow(param: Param) -> Callable[[Any], bool]:
-    low, high = int(info(param.dtype).low), min(int(info(param.dtype).high), (1 << 63) - 1)
-    return lambda value: not low <= value <= high
-
-
-_requires_grad = operator.attrgetter("requires_grad")
-
-
-def _repeats(tensor: Any) -> bool:
-    return 0 in tensor.stride()
-
-
-def _maker(signature: Signature, param: Param, like: Any) -> Callable[[Sequence[Any]], Any] | None:
-    """A function from the caller's arguments to a fresh output, if its extents are constants or extents of arguments."""
-    places = {}  # symbol -> (position among the arguments, axis)
-    for position, k in enumerate(signature.inputs):
-        for axis, dim in enumerate(signature.params[k].shape):
-            if isinstance(dim, str):
-                places.setdefault(dim, (position, axis))
-    if any(isinstance(d, tuple) or (isinstance(d, str) and d not in places) for d in param.shape):
-        return None
-    if param.strides is not None or info(param.dtype).bits < 8:
-        return None
-    dims = [places[d] if isinstance(d, str) else d for d in param.shape]
-    constant = tuple(d for d in dims if isinstance(d, int))
-    allocate = _allocator(param.dtype, like)
-    if len(constant) == len(dims):
-        return (lambda _: allocate(constant)) if 0 not in constant else None
-
-    def make(args: Sequence[Any]) -> Any:
-        return allocate(tuple(d if isinstance(d, int) else args[d[0]].shape[d[1]] for d in dims))
-
-    return make
-
-
-def _allocator(dtype: str, like: Any) -> Callable[[tuple[int, ...]], Any]:
-    sample = empty((1,), dtype, like)
-    if is_torch(sample):
-        new, kind, device = torch_module().empty, sample.dtype, sample.device
-        return lambda shape: new(shape, dtype=kind, device=device)
-    return functools.partial(np.empty, dtype=sample.dtype)

@@ -20,10 +20,11 @@ from ..compiler.memory_report import memory_report
 from ..errors import TileAssertionError, TileNotSupportedError, TileRuntimeError, TileTypeError, TileValueError, for_users
 from ..ir.tvm_api import PrimFunc
 from ..target.target import Target
-from .arguments import Quick, prepare, quick_call
+from .arguments import prepare
 from .options import normalise_config
 from .params import KernelParam, TensorSupplyType
 from .profiler import Profiler
+from .quick import Quick, quick_call
 from .signature import Signature, signature_of
 
 
@@ -81,19 +82,16 @@ class JITKernel:
             args = self._positional(args, named)
         # The compiled function checks tensors itself: for argument types known to be safe it is called at once, and
         # only its refusal is looked into.
-        quick = self._quick.get(tuple(map(type, args)))
-        if quick is None:
-            return self._call_checked(args)
-        for position, doubtful in quick.doubts:
-            if doubtful(args[position]):
-                return self._call_checked(args)
-        if quick.outputs or quick.views:
-            return self._call_adapted(quick, args)
-        try:
-            self._entry(*args)
-        except Exception as error:
-            return self._retry(args, error)
-        return None
+        for quick in self._quick.values():
+            if quick.accepts(args):
+                if quick.outputs or quick.views:
+                    return self._call_adapted(quick, args)
+                try:
+                    self._entry(*args)
+                except Exception as error:
+                    return self._retry(args, error)
+                return None
+        return self._call_checked(args)
 
     def _call_adapted(self, quick: Quick, args: Sequence[Any]) -> Any:
         """A direct call with outputs to allocate, or arrays to pass through views."""

@@ -10,7 +10,7 @@ from tilelang.compiler.compile import context, lower_to
 from tilelang.compiler.pipeline import STAGES
 from tilelang.runtime.kernel import JITKernel
 from tilelang.runtime.signature import signature_of
-from tilelang.target.target import Target
+from tilelang.target.target import parse_target
 
 SUCCESS, INVALID_VALUE, INVALID_CONTEXT = 0, 1, 201
 
@@ -89,9 +89,9 @@ def install(monkeypatch):
     return found
 
 
-def kernel_on_cpu(func, out_idx=None):
+def kernel_on_cpu(func, out_idx=None, target="cuda"):
     """The program compiled for CUDA, as a kernel that expects its tensors in the memory of the CPU."""
-    target = Target("cuda")
+    target = parse_target(target)
     artifact = build.build(lower_to(func, target, {}, STAGES[-1].name), context(target), "cpu")
     kernel = JITKernel.from_artifact(func, signature_of(func, out_idx), target, {}, artifact)
     kernel._device = "cpu"

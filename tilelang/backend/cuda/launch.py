@@ -75,26 +75,35 @@ class Launcher:
         self._keep: list[Any] = []  # what words of the table point to
         self._words = (ctypes.c_int64 * table_words(len(program.kernels)))()
         self._table = ctypes.addressof(self._words)
-        self._function = host.function
+        self._function = self._native()
         _launchers[self._table] = self
 
     def __call__(self, *args: Any) -> None:
         try:
-            if self.program.takes_tensors:
-                done = self._function(self._table, *args)
-            else:
-                device = _current_device()
-                done = self._function(self._table, device, _stream_of(device), *args)
-            if done == OTHERWISE:
+            if self._function(*args) == OTHERWISE:
                 self.plain(*args)
         except Exception:
             raised, self._state.raised = self._state.raised, None
             if raised is None:
                 raise
             raise raised from None
-        finally:
-            if self._state.workspaces:
-                self._state.workspaces.clear()
+
+    def _native(self) -> Callable[..., Any]:
+        """The host function of the program's arguments."""
+        function, table, state = self.host.function, self._table, self._state
+        if self.program.takes_tensors and WORKSPACE not in self.program.host:
+            return functools.partial(function, table)
+
+        def call(*args: Any) -> Any:
+            try:
+                if self.program.takes_tensors:
+                    return function(table, *args)
+                device = _current_device()
+                return function(table, device, _stream_of(device), *args)
+            finally:
+                state.workspaces.clear()
+
+        return call
 
     @functools.cached_property
     def plain(self) -> Launcher:
