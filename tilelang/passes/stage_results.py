@@ -2,7 +2,7 @@
 
 In: a TILE program. Out: the same with `T.copy(C, out)` as two copies, where C is the accumulator of a product and `out` has narrower
 elements: a thread holds two neighbours of a row of C, which alone would be stores of 4 bytes. Not where the tile would have to live beside
-the others (in a loop, in a thread group), and not where they leave no room for it.
+the others (in a loop, in a thread group), not where they leave no room for it, and not on sm_90a, whose bulk copies store results.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ from ..ir.tvm_api import (
     shape_of,
     tvm,
 )  # fmt: skip
-from ..target.limits import shared_bytes
+from ..target.limits import architecture, shared_bytes
 from ..tileop.loops import extents_of, tile, wide_dims
+from .tma_boxes import ARCHITECTURE as BULK_COPIES
 
 _COPY, _GEMM = "tl.tileop.copy", "tl.tileop.gemm"
 _STORE_BITS = 128
@@ -55,7 +56,8 @@ class _Kernel:
         self.room = -1 if None in shared else shared_bytes(ctx.target) - sum(b for b in shared if b is not None)
 
     def run(self) -> KernelRegion:
-        return self.kernel.with_body(self.stmt(self.kernel.body)) if self.accumulators else self.kernel
+        needed = self.accumulators and architecture(self.ctx.target) != BULK_COPIES
+        return self.kernel.with_body(self.stmt(self.kernel.body)) if needed else self.kernel
 
     def stmt(self, node: Stmt) -> Stmt:
         """Statements that the whole block executes once."""
