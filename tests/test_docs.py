@@ -33,6 +33,17 @@ def test_page_runs(page, tmp_path):
     runpy.run_path(str(path), run_name="__main__")
 
 
+def test_memory_page_shows_what_it_prints(tmp_path, capsys):
+    page = ROOT / "docs" / "memory.md"
+    path = tmp_path / "memory.py"
+    path.write_text(program(page), encoding="utf-8")
+    runpy.run_path(str(path), run_name="__main__")
+    printed = capsys.readouterr().out.replace(f"{tmp_path}/", "")
+    shown = [block.split(FENCE)[0] for block in page.read_text(encoding="utf-8").split(f"{FENCE}text\n")[1:]]
+    assert len(shown) == 2
+    assert "".join(shown) == printed
+
+
 def test_every_stage_of_the_cpu_has_its_row():
     lines = (ROOT / "docs" / "compiler.md").read_text(encoding="utf-8").splitlines()
     rows = [line.split("`")[1] for line in lines if line.startswith("| `")]

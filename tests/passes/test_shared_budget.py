@@ -41,7 +41,7 @@ def test_fewer_stages_are_proposed_first():
     assert "163840 bytes (a 65536 + b 65536 + c 32768)" in error.message
     assert "63840 bytes too many" in error.message
     assert error.remedy.startswith("use num_stages=2 (98304 bytes); or use smaller tiles, for example ")
-    assert [label for _, label in error.notes][0] == "a: 65536 bytes, 4 versions of 128 x 64"
+    assert [label for _, label in error.notes] == ["b: 65536 bytes, 4 versions of 64 x 128", "c: 32768 bytes, 128 x 128"]
 
 
 def test_only_what_is_alive_at_the_peak_is_named():

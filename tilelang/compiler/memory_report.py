@@ -8,13 +8,14 @@ compiler's own.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..backend.base import KernelResources
 from ..backend.gpu.shared_accesses import shared_accesses
-from ..errors import Location
+from ..errors import Location, TileWarning
 from ..ir.access import accesses, view_roots
 from ..ir.context import PassContext
 from ..ir.dialect import ANNOTATION_ALLOC, ATTR_KERNEL, FACT_VERSIONS, FRAGMENT, SHARED_SCOPES, THREAD_SCOPES
@@ -54,8 +55,10 @@ def memory_report(
     """Run the stages on `func` and report its memory. resources: asked for what the assembler says, if given."""
     ctx = context(target, config)
     final = func
-    for _, program in compile_stages(func, ctx, {}):
-        final = program
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TileWarning)  # told when it was compiled
+        for _, program in compile_stages(func, ctx, {}):
+            final = program
     return report_of(func, final, ctx, tuple(resources()) if resources is not None else ())
 
 

@@ -69,10 +69,11 @@ def check_budget(needs: Sequence[Need], total: int, budget: Budget) -> None:
     parts = [f"{n.name} {n.bytes}" for n in chosen] + ([f"static arrays {budget.static}"] if budget.static else [])
     sum_text = needed if needed > budget.limit else total
     over = f"{sum_text - budget.limit} bytes too many"
+    largest = max(chosen, key=lambda n: n.bytes)
     raise TileValueError(
         f"shared memory: a block needs {sum_text} bytes ({' + '.join(parts)}), and may use {budget.limit} on {budget.arch}: {over}",
-        at=max(chosen, key=lambda n: n.bytes).at or where,
-        notes=[(n.at, f"{n.name}: {_size(n)}") for n in chosen if n.at is not None],
+        at=largest.at or where,
+        notes=[(n.at, f"{n.name}: {_size(n)}") for n in chosen if n.at is not None and n is not largest],
         remedy=_remedy(needs, budget),
     )
 

@@ -82,6 +82,24 @@ def triangle(n: int = 32) -> Any:
     return main
 
 
+def scaled(m: int = 16, n: int = 128) -> Any:
+    """A row that is the same for all rows of a tile."""
+
+    @T.prim_func
+    def main(X: T.Tensor((m, n), "float16"), R: T.Tensor((n,), "float16"), Y: T.Tensor((m, n), "float32")):
+        with T.Kernel(1, threads=128):
+            tile = T.alloc_shared((m, n), "float16")
+            row = T.alloc_shared((n,), "float16")
+            out = T.alloc_fragment((m, n), "float32")
+            T.copy(X, tile)
+            T.copy(R, row)
+            for i, j in T.Parallel(m, n):
+                out[i, j] = T.cast(tile[i, j], "float32") * T.cast(row[j], "float32")
+            T.copy(out, Y)
+
+    return main
+
+
 def gemm(m: int, n: int, k: int, stages: int, dtype: str, ta: bool = False, tb: bool = False, threads: int = 128) -> Any:
     shape_a, shape_b = ((k, m) if ta else (m, k)), ((n, k) if tb else (k, n))
 
@@ -107,7 +125,7 @@ PROGRAMS = {
     **{f"stride_{s}_{d}": (lambda s=s, d=d: strided(s, d))
        for s, d in ((1, "float32"), (2, "float32"), (3, "float32"), (32, "float32"), (33, "float32"), (4, "float64"), (2, "float16"))},
     "rows_float32": lambda: rows(4, 256, "float32"), "rows_float16": lambda: rows(4, 256, "float16"),
-    "rows_converted": lambda: rows(2, 96, "float32"), "triangle": triangle,
+    "rows_converted": lambda: rows(2, 96, "float32"), "triangle": triangle, "scaled": scaled,
     "gemm_nn": lambda: gemm(64, 64, 32, 2, "float16"), "gemm_tt": lambda: gemm(64, 64, 32, 3, "float16", True, True),
     "gemm_serial": lambda: gemm(32, 64, 64, 0, "bfloat16", False, True, 64), "gemm_tf32": lambda: gemm(64, 32, 32, 2, "float32"),
     "gemm_odd": lambda: gemm(48, 40, 24, 2, "float16"),
@@ -151,6 +169,13 @@ def test_counts_known_by_hand() -> None:
 def test_iterations_of_a_vector_loop_are_one_access() -> None:
     store = next(a for a in tilelang.compile(rows(4, 512, "float16"), target="simt").memory.kernels[0].accesses if a.op == "store")
     assert (store.buffer, store.width, store.requests, store.passes, store.conflicts) == ("s", 16, 8, 32, 0)
+
+
+def test_a_load_that_unrolled_iterations_share_is_one() -> None:
+    found = tilelang.compile(scaled(), target="simt -arch=sm_80").memory.kernels[0].accesses
+    tile, row = (next(a for a in found if a.op == "load" and a.buffer == name) for name in ("tile", "row"))
+    assert (tile.width, row.width) == (8, 8)
+    assert (tile.requests, row.requests) == (16 * 128 // (4 * 32), 4)
 
 
 def test_what_depends_on_data_is_not_exact() -> None:

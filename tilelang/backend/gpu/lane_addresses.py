@@ -27,12 +27,14 @@ MAX_POINTS = 1 << 19  # addresses of one access that are enumerated
 @dataclass(frozen=True)
 class Around:
     """What stands around an access. loops: (variable, first, extent), outermost first. vector: variable and extent of the VECTORIZED
-    loop whose iterations become one access where they can. why: what makes the counts inexact."""
+    loop whose iterations become one access where they can. still: variables of unrolled loops that write no shared memory: of loads
+    that are the same in all their iterations one remains. why: what makes the counts inexact."""
 
     loops: tuple[tuple[Var, int, int], ...] = ()
     conditions: tuple[Expr, ...] = ()
     groups: tuple[tuple[int, ...], ...] = ()
     vector: tuple[Var, int] | None = None
+    still: tuple[Var, ...] = ()
     why: str = ""
 
 
@@ -78,7 +80,8 @@ class Points:
         self.kernel, self.bound, self.spot, self.around = kernel, bound, spot, around
         named = _names([*spot.mins, *around.conditions], bound)
         self.used = [loop for loop in around.loops if loop[0] in named]
-        self.times = math.prod(extent for var, _, extent in around.loops if var not in named)
+        once = around.still if spot.op == "load" else ()
+        self.times = math.prod(extent for var, _, extent in around.loops if var not in named and var not in once)
         self.vector = around.vector if around.vector is not None and around.vector[0] in named else None
         self.threads = -(-kernel.num_threads // WARP) * WARP
         self.why = ""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import Location
-from ...ir.access import accesses, view_roots
+from ...ir.access import accesses, view_roots, writes_of
 from ...ir.dialect import ANNOTATION_ALLOC, ATTR_WS, IF_THEN_ELSE, SHARED_SCOPES, attr, op_name
 from ...ir.evaluate import evaluate
 from ...ir.kernel import KernelRegion
@@ -150,8 +150,16 @@ class _Collector:
         if int(loop.kind) == int(ForKind.VECTORIZED) and not why and low == 0 and _is_plain(loop.body):
             around = replace(around, vector=(loop.loop_var, extent))
         else:
+            still = int(loop.kind) == int(ForKind.UNROLLED) and not self._writes(loop.body)
             around = replace(around, loops=(*around.loops, (loop.loop_var, low, extent)), vector=None)
+            around = replace(around, still=(*around.still, loop.loop_var)) if still else around
         self._stmt(loop.body, around)
+
+    def _writes(self, body: Stmt) -> bool:
+        """May the body change shared memory, or wait for those who do?"""
+        waits: list[Call] = []
+        walk(body, {Call: lambda c: waits.append(c) if "sync" in op_name(c) or "wait" in op_name(c) else None})
+        return bool(waits) or any(a.root in self.offsets for a in writes_of(body, self.roots))
 
     def _bounds(self, loop: For) -> tuple[int, int, str]:
         if isinstance(loop.min, IntImm) and isinstance(loop.extent, IntImm):
@@ -168,7 +176,7 @@ class _Collector:
             self.bound[bind.var] = bind.value
 
     def _expr(self, expr: Any, around: Around) -> None:
-        """Loads of an expression, those of a choice under its condition."""
+        """Loads of an expression; those that the text may skip under the condition they stand behind."""
 
         def on_load(node: TensorLoad, descend: Descend) -> Any:
             for index in node.indices:
@@ -186,7 +194,12 @@ class _Collector:
             self._expr(b, _when(around, tirx.Not(condition)))
             return node
 
-        rewrite(expr, {TensorLoad: on_load, Call: on_call})
+        def on_pair(node: Any, descend: Descend) -> Any:
+            descend(node.a)
+            self._expr(node.b, _when(around, node.a if isinstance(node, tirx.And) else tirx.Not(node.a)))
+            return node
+
+        rewrite(expr, {TensorLoad: on_load, Call: on_call, (tirx.And, tirx.Or): on_pair})
 
     def _call(self, call: Call, around: Around) -> None:
         name = op_name(call)
