@@ -46,7 +46,7 @@ from ..ir.tvm_api import (
 from .thread_loops import ThreadSpace
 
 WARP = 32
-_PRODUCT, _COMMIT, _WAIT, _RELEASE = "tl.wgmma", "tl.wgmma_commit", "tl.wgmma_wait", "tl.slot_release"
+_PRODUCT, _FENCE, _COMMIT, _WAIT, _RELEASE = "tl.wgmma", "tl.wgmma_fence", "tl.wgmma_commit", "tl.wgmma_wait", "tl.slot_release"
 _MEETINGS = ("tl.sync_threads", "tl.mbarrier_arrive")  # after which others may write what this thread has read
 
 
@@ -79,12 +79,13 @@ State = tuple[_Group, ...]  # oldest first
 
 class _Relaxer:
     """The rewrite of one kernel region. open: products since the last commit. earlier: releases of what the iteration before has read, with
-    the condition that there was one."""
+    the condition that there was one. fence: of the products that come next."""
 
     def __init__(self, kernel: KernelRegion, roots: Mapping[Var, Var]) -> None:
         self.kernel, self.roots = kernel, roots
         self.open = _Group(None, frozenset(), frozenset(), frozenset())
         self.earlier: dict[Stmt, Expr] = {}
+        self.fence: list[Stmt] = []
 
     def run(self) -> Stmt:
         body, _ = self.stmt(self.kernel.body, ())
@@ -98,11 +99,16 @@ class _Relaxer:
         if isinstance(stmt, AttrStmt):
             body, state = self.stmt(stmt.body, state)
             return rebuild_body(stmt, body), state
+        if _is(stmt, _FENCE):  # barriers may have come between it and the products; it belongs directly before these
+            self.fence = [stmt]
+            return seq([]), state
         if not _holds(stmt, (_COMMIT, _WAIT, _RELEASE)):  # products, and the loops around them, or what has nothing to do with them
             waits, state = self.before(stmt, state)
-            for call in _calls(stmt, _PRODUCT):
+            products = _calls(stmt, _PRODUCT)
+            for call in products:
                 self.note(call)
-            return seq([*waits, stmt]), state
+            fence, self.fence = (self.fence, []) if products else ([], self.fence)
+            return seq([*waits, *fence, stmt]), state
         if isinstance(stmt, For):
             return self.loop(stmt, state)
         if isinstance(stmt, IfThenElse):

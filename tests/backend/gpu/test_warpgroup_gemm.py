@@ -1,0 +1,139 @@
+"""T.gemm on warpgroup products: chosen where it can be, and equal to the portable meaning in the emulator."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilelang
+import tilelang.language as T
+from tilelang.backend.cuda import toolchain
+from tilelang.compiler.compile import compile_stages, context
+from tilelang.target.target import parse_target
+
+HOPPER = parse_target("simt -arch=sm_90a")
+NUMPY = {"bfloat16": ml_dtypes.bfloat16, "float8_e4m3fn": ml_dtypes.float8_e4m3fn, "float8_e5m2": ml_dtypes.float8_e5m2}
+
+
+def gemm(m, n, k, dtype="float16", flips=(False, False), threads=128, policy=T.GemmWarpPolicy.Square, left="shared", out="float32", clear=False):
+    @T.prim_func
+    def main(
+        A: T.Tensor((k, m) if flips[0] else (m, k), dtype), B: T.Tensor((n, k) if flips[1] else (k, n), dtype), C: T.Tensor((m, n), out)
+    ):
+        with T.Kernel(1, threads=threads):
+            a = T.alloc_shared((k, m) if flips[0] else (m, k), dtype)
+            b = T.alloc_shared((n, k) if flips[1] else (k, n), dtype)
+            p = T.alloc_fragment((m, k), dtype)
+            c = T.alloc_fragment((m, n), out)
+            T.copy(B, b)
+            T.fill(c, 1)
+            if left == "fragment":
+                T.copy(A, p)
+                T.gemm(p, b, c, transpose_B=flips[1], policy=policy, clear_accum=clear)
+            else:
+                T.copy(A, a)
+                T.gemm(a, b, c, transpose_A=flips[0], transpose_B=flips[1], policy=policy, clear_accum=clear)
+            T.copy(c, C)
+
+    return main
+
+
+def lowering(program):
+    ctx = context(HOPPER, {})
+    for _ in compile_stages(program, ctx, {}):
+        pass
+    return [n.text for n in ctx.notes if n.subject == "gemm"]
+
+
+def random(rng, shape, dtype):
+    if dtype.startswith("int"):
+        return rng.integers(-8, 8, shape).astype(dtype)
+    return rng.standard_normal(shape).astype(NUMPY.get(dtype, dtype))
+
+
+def check(program, m, n, k, dtype="float16", flips=(False, False), out="float32", clear=False):
+    assert lowering(program)[-1] == "wgmma"
+    rng = np.random.default_rng(5)
+    a, b = random(rng, (k, m) if flips[0] else (m, k), dtype), random(rng, (n, k) if flips[1] else (k, n), dtype)
+    got = np.zeros((m, n), out)
+    tilelang.compile(program, target="simt -arch=sm_90a")(a, b, got)
+    left, right = (x.astype(np.float64) for x in (a, b))
+    want = (left.T if flips[0] else left) @ (right.T if flips[1] else right) + (0 if clear else 1)
+    assert np.allclose(got, want, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("flips", [(False, False), (False, True), (True, False), (True, True)])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_all_majors(dtype, flips):
+    check(gemm(64, 64, 32, dtype, flips), 64, 64, 32, dtype, flips)
+
+
+@pytest.mark.parametrize(("dtype", "out"), [("float8_e4m3fn", "float32"), ("float8_e5m2", "float32"), ("int8", "int32")])
+def test_bytes_along_k(dtype, out):
+    check(gemm(64, 32, 64, dtype, (False, True), out=out), 64, 32, 64, dtype, (False, True), out)
+
+
+@pytest.mark.parametrize("columns", [8, 24, 96, 160, 256])
+def test_columns(columns):
+    check(gemm(64, columns, 32, flips=(False, True)), 64, columns, 32, flips=(False, True))
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "threads", "policy"),
+    [
+        (128, 64, 128, T.GemmWarpPolicy.Square),  # two products a warpgroup, one below the other
+        (128, 64, 256, T.GemmWarpPolicy.Square),
+        (64, 128, 256, T.GemmWarpPolicy.Square),  # two warpgroups side by side
+        (128, 128, 256, T.GemmWarpPolicy.FullCol),
+        (192, 32, 384, T.GemmWarpPolicy.FullRow),
+        (64, 512, 128, T.GemmWarpPolicy.Square),  # wider than the widest product
+    ],
+)
+def test_warpgroups(m, n, threads, policy):
+    check(gemm(m, n, 32, threads=threads, policy=policy), m, n, 32)
+
+
+@pytest.mark.parametrize("threads", [128, 256])
+def test_a_in_registers(threads):
+    m = threads // 2
+    check(gemm(m, 64, 64, left="fragment", threads=threads), m, 64, 64)
+
+
+@pytest.mark.parametrize("left", ["shared", "fragment"])
+def test_clear(left):
+    check(gemm(64, 64, 48, left=left, clear=True), 64, 64, 48, clear=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"m": 48}, "M = 48"),
+        ({"threads": 96}, "96 threads"),
+        ({"dtype": "float32"}, "no product of float32"),
+        ({"dtype": "int8", "out": "int32"}, "contiguous along K"),
+        ({"n": 20}, "no product of"),
+    ],
+)
+def test_what_declines_says_why(options, reason):
+    arguments = {"m": 64, "n": 64, "k": 64, **options}
+    found = lowering(gemm(**arguments))
+    assert any(text.startswith("wgmma declined") and reason in text for text in found), found
+    assert found[-1] != "wgmma"
+
+
+def test_other_architectures():
+    ctx = context(parse_target("simt -arch=sm_80"), {})
+    for _ in compile_stages(gemm(64, 64, 32), ctx, {}):
+        pass
+    assert "wgmma declined: sm_80 has no wgmma (sm_90a has)" in [n.text for n in ctx.notes]
+
+
+@pytest.mark.skipif(not toolchain.available(), reason="no CUDA compiler (pip install 'tilelang[cuda]')")
+def test_the_assembler_keeps_products_in_flight():
+    """No spills, and no remark that it takes them one by one (C75xx)."""
+    kernel = tilelang.compile(gemm(128, 256, 64, threads=256), target="cuda -arch=sm_90a")
+    cubin = kernel.artifact.entry.cubin("sm_90a")
+    (report,) = cubin.reports.values()
+    assert report.spill_stores == report.spill_loads == 0
+    assert "C75" not in cubin.log

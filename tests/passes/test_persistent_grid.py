@@ -1,0 +1,71 @@
+"""The small grid visits every tile of the old one exactly once, in the order that was asked for."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tilelang.ir.evaluate import evaluate
+from tilelang.ir.kernel import KernelRegion
+from tilelang.ir.tvm_api import Bind, Evaluate, For, IntImm, SeqStmt, Var
+from tilelang.passes.persistent_grid import persistent
+
+NOTHING = Evaluate(IntImm("int32", 0))
+
+
+def kernel(extents, **annotations):
+    blocks = tuple((Var(name, "int32"), e) for name, e in zip("xyz", extents, strict=False))
+    threads = tuple((Var(f"t{k}", "int32"), 128 if k == 0 else 1) for k in range(3))
+    return KernelRegion(blocks, threads, NOTHING, annotations)
+
+
+def visits(grid, workers, rename=False):
+    """For every worker the tiles (x, y, ...) in its order."""
+    loop = grid.loop(NOTHING, None, rename)
+    assert isinstance(loop, For)
+    binds = [s for s in (loop.body.seq if isinstance(loop.body, SeqStmt) else [loop.body]) if isinstance(s, Bind)]
+    found = []
+    for worker in range(workers):
+        low = int(evaluate(loop.min, {grid.block: worker}))
+        end = low + int(evaluate(loop.extent, {grid.block: worker}))
+        found.append([tuple(int(evaluate(b.value, {loop.loop_var: t})) for b in binds) for t in range(low, end, int(loop.step))])
+    return found
+
+
+@pytest.mark.parametrize("extents", [(7,), (5, 3), (3, 2, 4), (1, 9)])
+@pytest.mark.parametrize("workers", [1, 2, 4])
+@pytest.mark.parametrize("swizzle", [None, [2, "row"], [3, "column"]])
+def test_every_tile_once(extents, workers, swizzle):
+    grid = persistent(kernel(extents, **({"use_swizzle": swizzle} if swizzle else {})), workers)
+    assert grid is not None and grid.blocks[0][1] == workers
+    for rename in (False, True):
+        tiles = list(itertools.chain(*visits(grid, workers, rename)))
+        assert sorted(tiles) == sorted(itertools.product(*(range(e) for e in extents)))
+
+
+def test_the_old_order():
+    grid = persistent(kernel((3, 2)), 2)
+    assert grid is not None
+    assert visits(grid, 2) == [[(0, 0), (2, 0), (1, 1)], [(1, 0), (0, 1), (2, 1)]]
+
+
+def test_panels():
+    """Down two rows before the next column; the second panel backwards."""
+    grid = persistent(kernel((3, 4), use_swizzle=[2, "row"]), 1)
+    assert grid is not None
+    (order,) = visits(grid, 1)
+    assert order == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2), (2, 3), (1, 2), (1, 3), (0, 2), (0, 3)]
+
+
+def test_few_tiles_stay_as_they_are():
+    assert persistent(kernel((4, 2)), 8) is None
+    assert persistent(kernel(()), 1) is None
+    assert persistent(kernel((4, 4), cluster_dims=[2, 1, 1]), 3) is None
+
+
+def test_a_number_of_tiles_that_the_call_knows():
+    n = Var("n", "int32")
+    grid = persistent(kernel((n, 2)), 4)
+    assert grid is not None
+    assert [int(evaluate(grid.blocks[0][1], {n: value})) for value in (0, 1, 2, 50)] == [0, 2, 4, 4]
