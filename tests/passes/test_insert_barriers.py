@@ -9,6 +9,7 @@ from tilelang.ir.rewrite import walk
 from tilelang.ir.tvm_api import (
     AllocBuffer,
     AttrStmt,
+    Bind,
     Call,
     Evaluate,
     For,
@@ -349,3 +350,17 @@ def test_continue_joins_the_next_iteration():
         ]  # fmt: skip
 
     assert run([Y], body) == "for(B s if(continue_loop) B c)"
+
+
+def test_a_narrow_unsigned_name_in_a_loop():
+    """All 256 values of the name are possible: their number does not fit into its type."""
+    s, u = shared("s", 64), decl_buffer((64,), "uint8", "U")
+
+    def body(_, t):
+        def turn(r):
+            v = Var("v", "uint8")
+            return [Bind(v, load(u, [r])), store(s, load(Y, [t[0]]), [t[0]]), store(Y, load(s, [63 - t[0]]), [tirx.Cast("int32", v)])]
+
+        return [AllocBuffer(s), loop("r", 4, turn)]
+
+    assert run([Y, u], body).count("B") == 2

@@ -16,7 +16,7 @@ from ..ir.dialect import make_call, op_name
 from ..ir.kernel import KernelRegion
 from ..ir.rewrite import walk
 from ..ir.tvm_api import Bind, Call, Evaluate, For, IntImm, Stmt, Var, const, dtype_of, location_of
-from .facts import Facts
+from .facts import Facts, type_range
 from .footprints import Footprint, Footprints
 from .race_proof import RaceProof
 from .sync_tree import GROUP_THREADS, Node, TreeBuilder, emit, older
@@ -238,7 +238,8 @@ class BarrierPlanner:
         if key not in self._olds:
             old = Var(f"{var.name}_old", var.ty)
             low, high = self.facts.bounds(var)
-            if high - low < 1 << 30:
+            limits = type_range(dtype_of(var))
+            if limits is not None and high - low < min(1 << 30, limits[1]):  # the extent fits into the type
                 self.facts.bind_range(old, low, high - low + 1)
             self._olds[key] = old
         return self._olds[key]
