@@ -241,3 +241,27 @@ def test_slots_as_memory_allows():
 def test_last_stage_has_no_release_left():
     final = lower_to(gemm(128, 128, 128), HOPPER, {}, "relax_waits")
     assert "tl.slot_release" not in names(final.body)
+
+
+def test_a_first_iteration_that_has_a_name():
+    @T.prim_func
+    def main(A: T.Tensor((256, 64), "float16"), B: T.Tensor((64, 64), "float16"), C: T.Tensor((3, 64, 64), "float32")):
+        with T.Kernel(3, threads=128) as bx:
+            a = T.alloc_shared((64, 64), "float16")
+            b = T.alloc_shared((64, 64), "float16")
+            c = T.alloc_fragment((64, 64), "float32")
+            T.copy(B, b)
+            T.clear(c)
+            first = T.max(0, bx * 2 - 1)
+            for i in T.Pipelined(first, 4, num_stages=2):
+                T.copy(A[i * 64, 0], a)
+                T.gemm(a, b, c)
+            T.copy(c, C[bx, :, :])
+
+    rng = np.random.default_rng(6)
+    a, b = rng.standard_normal((256, 64)).astype(np.float16), rng.standard_normal((64, 64)).astype(np.float16)
+    got = np.zeros((3, 64, 64), np.float32)
+    run(main, a, b, got)
+    for bx in range(3):
+        rows = a.astype(np.float64).reshape(4, 64, 64)[max(0, bx * 2 - 1) :].sum(0)
+        assert np.allclose(got[bx], rows @ b.astype(np.float64), rtol=1e-3, atol=1e-2)

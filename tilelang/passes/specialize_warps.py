@@ -306,7 +306,7 @@ class _Specializer:
         """The body of a pipelined loop, as the producer runs it with `var` as its variable."""
         node, span = ours.found.node, ours.found.node.span
         counter = _counter(ours, counters)
-        slot, phase, names = _slot(_number(ours, var, counter), ours.slots, span)
+        slot, phase, names = _slot(slicer.ahead(_number(ours, var, counter)), ours.slots, span)
         stmts: list[Stmt] = [*names]
         for ring in ours.rings:
             bytes_ = const(sum(bytes_of_copy(m.call) for m in ring.copies), "int32")
