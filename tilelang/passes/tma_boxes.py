@@ -79,15 +79,16 @@ def bytes_of_copy(call: Call) -> int:
     return math.prod(extents_of(call.args[1])) * dtype(dtype_of(call.args[1])).bytes
 
 
-def tma_reason(call: Call, kernel: KernelRegion, ctx: PassContext) -> str | None:
-    """Why a copy cannot be made by bulk tensor copies; None if it can, whatever layout the tile may still get."""
+def tma_reason(call: Call, kernel: KernelRegion, ctx: PassContext, replaced: Call | None = None) -> str | None:
+    """Why a copy cannot be made by bulk tensor copies; None if it can, whatever layout the tile may still get. replaced: the statement
+    of the kernel that the copy is a part of, if it is none itself."""
     if architecture(ctx.target) != ARCHITECTURE:
         return f"{architecture(ctx.target)} has no bulk copies ({ARCHITECTURE} has)"
     if ctx.flag(KEY_OFF) or attr(call, "disable_tma"):
         return "the program turns bulk copies off"
     if sides(call) is None:
         return "only copies between a tensor and shared memory can be bulk copies"
-    return _form_reason(call, kernel, ctx) or _use_reason(call, kernel, ctx)
+    return _form_reason(call, kernel, ctx) or _use_reason(call, kernel, ctx, replaced)
 
 
 def boxed_tiles(kernel: KernelRegion) -> set[Var]:
@@ -140,14 +141,17 @@ def _values_reason(tensor: TensorRegion, tile: TensorRegion, is_load: bool, kern
     return None
 
 
-def _use_reason(call: Call, kernel: KernelRegion, ctx: PassContext) -> str | None:
+def _use_reason(call: Call, kernel: KernelRegion, ctx: PassContext, replaced: Call | None) -> str | None:
     """Bulk copies are ordered with other accesses to a tensor only where one kernel ends and the next begins."""
     found = sides(call)
     assert found is not None
     tensor, is_load, roots = found[0].source, found[2], view_roots(kernel.body)
     if tensor in roots or tensor in roots.values():
         return f"{tensor.name} is, or has, a view made in the kernel"
+    own = "" if replaced is None else str(replaced)
     for access in accesses(kernel.body, roots):
+        if access.root.same_as(tensor) and own and str(access.node) == own:
+            continue
         if access.root.same_as(tensor) and not (not access.writes if is_load else _is_store(access.node, call, kernel, ctx)):
             return f"the kernel also {'writes' if access.writes else 'reads'} {tensor.name}"
     return None

@@ -17,6 +17,7 @@ from .async_copy import ASYNC_COPY, COPY_AND_EMPTY_GROUP
 from .gemm import MMA
 from .reduce import REDUCE
 from .scan import SCAN
+from .staged_store import STAGED_STORE
 from .tma import TMA_LOAD, TMA_STORE
 from .warpgroup_gemm import WGMMA
 
@@ -31,4 +32,4 @@ SLOTS = {
         ("infer_layouts", infer_layouts),
     )
 }
-LOWERINGS: tuple[Lowering, ...] = (TMA_LOAD, TMA_STORE, ASYNC_COPY, COPY_AND_EMPTY_GROUP, WGMMA, MMA, REDUCE, SCAN)
+LOWERINGS: tuple[Lowering, ...] = (TMA_LOAD, TMA_STORE, STAGED_STORE, ASYNC_COPY, COPY_AND_EMPTY_GROUP, WGMMA, MMA, REDUCE, SCAN)
