@@ -263,6 +263,33 @@ def test_host_loops_conditions_and_variables(recorder):
     assert recorder.launches[2].values[1][:4] == struct.pack("<i", 2)
 
 
+def test_kernels_get_the_values_of_host_variables(recorder):
+    @T.prim_func
+    def main(A: T.Tensor((64,), "int32"), n: T.int32):
+        s = 1
+        while s < n:
+            with T.Kernel(s, threads=32) as bx:
+                A[bx] = A[bx] + s
+            s = s * 2
+
+    stub.kernel_on_cpu(main)(array("int32", 64), 7)
+    assert [(one.grid[0], one.values[1][:4]) for one in recorder.launches] == [(s, struct.pack("<i", s)) for s in (1, 2, 4)]
+
+
+def test_a_kernel_that_assigns_a_host_variable_is_refused():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "int32"), n: T.int32):
+        s = n
+        if n > 3:
+            s = n + 1
+        with T.Kernel(1, threads=32):
+            s = s + 1
+            A[0] = s
+
+    with pytest.raises(TileNotSupportedError, match="s is a variable of the host, and a kernel assigns it"):
+        tilelang.compile(main, target="cuda")
+
+
 @pytest.mark.parametrize(("a", "b", "grid"), [(7, 2, 3), (7, 0, 0), (-7, -1, 7), (-(1 << 31), -1, 0)])
 def test_divisions_by_an_argument_end_no_process(recorder, a, b, grid):
     @T.prim_func

@@ -23,6 +23,7 @@ from ..base import Artifact, KernelResources
 from . import hooks, toolchain
 from .host import host_function, takes_tensors
 from .host_code import HostCode, compile_host, host_version
+from .host_values import pass_values
 from .launch import Launcher
 from .program import CudaProgram, KernelText, compile_flags, print_kernel, source_text, written_buffers
 
@@ -38,6 +39,7 @@ def target_arch(ctx: PassContext) -> str:
 def print_program(func: PrimFunc, ctx: PassContext) -> tuple[CudaProgram, PrimFunc]:
     """The program as CUDA source, and its host function."""
     name = str(func.attrs["global_symbol"])
+    func = pass_values(func)
     regions: list[KernelRegion] = []
 
     def note(region: KernelRegion) -> Stmt:
