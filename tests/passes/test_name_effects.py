@@ -8,6 +8,7 @@ import tilelang.language as T
 from tilelang.ir.effects import effects_in, has_effect
 from tilelang.ir.rewrite import walk
 from tilelang.ir.tvm_api import Bind, BufferStore, Evaluate, IfThenElse
+from tilelang.passes.name_effects import name_effects
 
 from .programs import CPU
 
@@ -117,8 +118,6 @@ def test_an_atomic_as_an_index_is_evaluated_once(target):
 
 @pytest.mark.parametrize("program", [folded, conditional, ordered])
 def test_an_effect_is_a_whole_statement(program):
-    from tilelang.passes.name_effects import name_effects
-
     found = []
 
     def see(stmt):
@@ -130,3 +129,19 @@ def test_an_effect_is_a_whole_statement(program):
 
     walk(name_effects(program, CPU).body, {(Bind, Evaluate, BufferStore, IfThenElse): see})
     assert found == []
+
+
+@pytest.mark.parametrize("target", ["cpu", "simt"])
+def test_a_vote_as_the_condition_of_a_loop(target):
+    @T.prim_func
+    def main(X: T.Tensor((64,), "int32"), Y: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            value = T.alloc_var("int32", X[tx])
+            while T.syncthreads_or(value > 0) != 0:
+                value -= 1
+            Y[tx] = value
+
+    x, y = np.random.default_rng(0).integers(0, 9, 64).astype(np.int32), np.zeros(64, np.int32)
+    tilelang.compile(main, target=target)(x, y)
+    assert np.array_equal(y, x - x.max())

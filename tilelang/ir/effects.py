@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from .dialect import op_info, op_name
+from .dialect import op_name
 from .rewrite import walk
 from .tvm_api import EFFECT_OPAQUE, Call, Expr, effect_of
 
@@ -24,12 +24,6 @@ def has_effect(call: Call) -> bool:
 @functools.cache
 def _named(name: str) -> bool:
     return not name or (name != _HINT and effect_of(name) == EFFECT_OPAQUE)
-
-
-def needs_others(call: Call) -> bool:
-    """Do other threads take part in this call (shuffles, votes, reductions, barriers)?"""
-    entry = op_info(call)
-    return entry is not None and (entry.warp or entry.collective)
 
 
 def effects_in(expr: Expr) -> list[Call]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..ir.context import PassContext
 from ..ir.dialect import IF_THEN_ELSE, VAR, op_name
-from ..ir.effects import effects_in, has_effect, needs_others
+from ..ir.effects import effects_in, has_effect
 from ..ir.kernel import KernelRegion, map_kernels
 from ..ir.rewrite import Descend, rewrite, uses_memory
 from ..ir.tvm_api import (
@@ -88,7 +88,7 @@ class _Statements:
 
     def repeat(self, node: While, descend: Descend) -> Stmt:
         body = descend(node.body)
-        if all(needs_others(call) for call in effects_in(node.condition)):  # asked once in every turn as it stands
+        if not effects_in(node.condition):
             return While(node.condition, body, node.span)
         at = _Expressions(self, node.span)
         (condition,) = at.values([node.condition])

@@ -14,8 +14,9 @@ from typing import Any
 from ...errors import TileNotSupportedError
 from ...ir.context import PassContext
 from ...ir.dialect import attr, op_name
-from ...ir.rewrite import Descend, rewrite
-from ...ir.tvm_api import Call, Cast, Expr, FloatImm, IntImm, PrimFunc, const, dtype_of, tirx
+from ...ir.rewrite import Descend, rewrite, walk
+from ...ir.tvm_api import Bind, Call, Cast, Expr, FloatImm, IntImm, PrimFunc, const, dtype_of, is_expr, tirx
+from ...passes.facts import type_range
 from . import math
 from .bfloat import is_bfloat, narrow_bfloat, widen
 from .expressions import bits_of, cast, f32, float_of, named, reinterpret
@@ -42,6 +43,7 @@ def legalize_scalars(func: PrimFunc, ctx: PassContext) -> PrimFunc:
         (tirx.LShift, tirx.RShift): _shift,
         tirx.Select: _select,
         Call: _call,
+        Bind: _bind,
     }
     func = widen_storage(func)
     return func.with_body(hoist_names(rewrite(func.body, rules)))
@@ -139,6 +141,25 @@ def _cast_rule(node: Any, descend: Descend) -> Expr:
 def _float_constant(node: Any, descend: Descend) -> Expr:
     dtype = dtype_of(node)
     return convert(f32(float(node.value)), dtype) if is_packed(dtype) else node
+
+
+def _bind(node: Any, descend: Descend) -> Any:
+    """A name. TVM's analyser takes the bounds of a converted integer for those of the number before, and fails where they are
+    outside of the type; the call of a function has no bounds."""
+    value = descend(node.value)
+    casts: list[Any] = []
+    if is_expr(value) and dtype_of(value).startswith(("int", "uint")):
+        walk(value, {Cast: lambda cast: casts.append(cast) if _loses_values(cast) else None})
+    if casts:
+        dtype = dtype_of(value)
+        value = reinterpret(tirx.Cast(dtype[1:] if dtype.startswith("u") else f"u{dtype}", value), dtype)  # the same bits twice
+    return node if value.same_as(node.value) else Bind(node.var, value, node.span)
+
+
+def _loses_values(node: Any) -> bool:
+    """Is this a conversion between integers whose target does not have all values of its source?"""
+    low, high = (type_range(dtype_of(e).partition("x")[0]) for e in (node.value, node))
+    return low is not None and high is not None and not (high[0] <= low[0] and low[1] <= high[1])
 
 
 # ---------------------------------------------------------------- operators

@@ -322,6 +322,8 @@ def _window(name: str, array: np.ndarray, strided: bool) -> Global:
     """The flat window that a tensor's indices count in."""
     if not strided:
         return Global(name, array.reshape(-1))
+    if any(s < 0 for s in array.strides):
+        raise TileNotSupportedError(f"{name}: negative strides in the emulator", remedy="pass a copy")
     size = 1 + sum((e - 1) * s for e, s in zip(array.shape, (s // array.itemsize for s in array.strides), strict=True)) if array.size else 0
     return Global(name, np.lib.stride_tricks.as_strided(array, (size,), (array.itemsize,)))
 
@@ -352,6 +354,7 @@ def as_numpy(value: Any) -> np.ndarray:
     strides = tuple(int(s) * kind.itemsize for s in tensor.strides)
     if 0 in shape:
         return np.empty(shape, kind)
-    size = 1 + sum((e - 1) * s // kind.itemsize for e, s in zip(shape, strides, strict=True))
-    memory = (ctypes.c_uint8 * (size * kind.itemsize)).from_address(tensor.data_ptr())
-    return np.ndarray(shape, kind, np.ctypeslib.as_array(memory), 0, strides)
+    steps = [(e - 1) * s for e, s in zip(shape, strides, strict=True)]
+    before, after = sum(s for s in steps if s < 0), sum(s for s in steps if s > 0)
+    memory = (ctypes.c_uint8 * (after - before + kind.itemsize)).from_address(tensor.data_ptr() + before)
+    return np.ndarray(shape, kind, np.ctypeslib.as_array(memory), -before, strides)
