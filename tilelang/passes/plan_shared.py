@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import Location, TileValueError
-from ..ir.access import allocations, view_roots
+from ..ir.access import accesses, allocations, view_roots
 from ..ir.context import PassContext
 from ..ir.dialect import ANNOTATION_ALLOC, BARRIER, CLUSTER_BARRIER, FACT_VERSIONS, SHARED_SCOPES
 from ..ir.dtypes import dtype
@@ -88,26 +88,43 @@ class _Planner:
         if not self.requests:
             self.ctx.memory.append(MemoryPlan(self.index, 0, self.static, self.limit, ()))
             return self.kernel
+        if self._all_meet():
+            apart = [set(range(len(self.requests))) - {k} for k in range(len(self.requests))]
+            return self._finish(self.kernel, self._pack(apart, 0), apart, {})
         planner = BarrierPlanner(self.kernel, self.roots, own=False, reads=True)
         lives = life_ranges(planner.tree)
         apart = self._apart(lives)
+        bound, _ = peak(*self._lived(lives))
         while True:
-            offsets = self._pack(apart, lives)
+            offsets = self._pack(apart, bound)
             sharing = self._sharing(offsets)
             if not sharing:
-                break
+                return self._finish(self.kernel, offsets, apart, lives)
             planner.solve(sharing)
             if not planner.unresolved:
-                break
+                return self._finish(planner.result(), offsets, apart, lives)
             for first, second in planner.unresolved.values():  # no barrier can stand between these two
                 i, j = self._position(first.root), self._position(second.root)
                 apart[i].add(j)
                 apart[j].add(i)
+
+    def _finish(self, kernel: KernelRegion, offsets: Sequence[int], apart: Sequence[set[int]], lives: Mapping[Var, Life]) -> KernelRegion:
+        """The kernel with its buffers in their places, if these fit and pass the check."""
         self._check_budget(offsets, lives, apart)
-        self.ctx.memory.append(self._plan(offsets, sharing))
-        kernel = self._annotated(planner.result() if sharing else self.kernel, offsets)
+        self.ctx.memory.append(self._plan(offsets, self._sharing(offsets)))
+        kernel = self._annotated(kernel, offsets)
         check_plan(kernel, self.roots)
         return kernel
+
+    def _all_meet(self) -> bool:
+        """Do all buffers meet already between the first and the last use of each in the text? Then no two can share bytes, and the
+        longer lives that loops give them need not be known."""
+        uses: dict[Var, tuple[int, int]] = {}
+        for position, access in enumerate(accesses(self.kernel.body, self.roots)):
+            uses[access.root] = uses.get(access.root, (position, 0))[0], position
+        found = [uses[r.buffer] for r in self.requests if r.buffer in uses and r.buffer.scope() not in _BARRIERS]
+        unused = any(r.buffer not in uses for r in self.requests)
+        return not unused and max((f for f, _ in found), default=0) < min((last for _, last in found), default=1)
 
     def _position(self, buffer: Var) -> int:
         return next(k for k, r in enumerate(self.requests) if r.buffer.same_as(buffer))
@@ -132,10 +149,8 @@ class _Planner:
         room = sum(r.bytes for r in self.requests) + self.static <= self.limit // 2
         return {r.buffer for r in small} if room and sum(r.bytes for r in small) <= _ALL_SMALL else set()
 
-    def _pack(self, apart: list[set[int]], lives: Mapping[Var, Life]) -> list[int]:
-        sizes = [r.bytes for r in self.requests]
-        bound, _ = peak(*self._lived(lives))
-        return pack(sizes, [r.alignment for r in self.requests], apart, bound)
+    def _pack(self, apart: list[set[int]], bound: int) -> list[int]:
+        return pack([r.bytes for r in self.requests], [r.alignment for r in self.requests], apart, bound)
 
     def _lived(self, lives: Mapping[Var, Life]) -> tuple[dict[Var, Life], dict[Var, int]]:
         """(lives, sizes) of all buffers, barrier objects alive throughout."""
@@ -157,7 +172,7 @@ class _Planner:
     def _check_budget(self, offsets: Sequence[int], lives: Mapping[Var, Life], apart: Sequence[set[int]]) -> None:
         total = extent(offsets, [r.bytes for r in self.requests]) + self.static
         if total > self.limit:
-            lived, _ = self._lived(lives)
+            lived, _ = self._lived(lives or life_ranges(BarrierPlanner(self.kernel, self.roots, own=False, reads=True).tree))
             needs = [r.need(lived.get(r.buffer)) for r in self.requests]
             budget = Budget(self.limit, self.static, architecture(self.ctx.target), apart, location_of(self.kernel))
             check_budget(needs, total, budget)
