@@ -305,3 +305,30 @@ def test_transposing_through_shared_memory(dtype, before):
     np.testing.assert_array_equal(y, x.T)
     rounds = sum(count.rounds for site, count in artifact.entry.counters.rows() if site.buffer == "tile")
     assert 0 < rounds <= before // 2
+
+
+def test_vectors_longer_than_a_chunk_are_cut():
+    """16 neighbours of 2 bytes, of which 8 lie together; and float32 results that leave as float16, 8 at a time."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), "float16"), B: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 64), "float16")):
+        with T.Kernel(1, threads=64):
+            a, result = T.alloc_shared((64, 64), "float16"), T.alloc_shared((64, 64), "float32")
+            T.annotate_layout({a: make_swizzled_layout(a), result: make_swizzled_layout(result)})
+            t = T.get_thread_binding()
+            for k in T.serial(4):
+                for v in T.vectorized(16):
+                    a[t, k * 16 + v] = A[t, k * 16 + v]
+            T.sync_threads()
+            for i, j in T.Parallel(64, 64):
+                result[i, j] = a[i, j] * 2
+            T.copy(result, C)
+            T.copy(a, B)
+
+    a, b, c = values((64, 64), "float16"), np.empty((64, 64), np.float16), np.empty((64, 64), np.float16)
+    run(main, a, b, c)
+    np.testing.assert_array_equal(b, a)
+    np.testing.assert_array_equal(c, a * 2)
+    text = compile_program(main, resolve_target("cuda -arch=sm_90"), {}).source
+    assert len(re.findall(r"store_pack\(&?a\b", text)) == 1  # in a loop over two chunks
+    assert re.search(r"load_pack<4>\(result\b", text) and not re.search(r"[^&]\bresult\[", text)

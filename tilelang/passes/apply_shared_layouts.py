@@ -22,7 +22,7 @@ from ..ir.access import allocations
 from ..ir.context import PassContext
 from ..ir.dialect import ANNOTATION_ALLOC, op_name
 from ..ir.kernel import KernelRegion, map_kernels
-from ..ir.rewrite import Descend, rewrite, uses, walk
+from ..ir.rewrite import Descend, rewrite, substitute, uses, walk
 from ..ir.tvm_api import (
     AllocBuffer,
     Bind,
@@ -94,6 +94,9 @@ class _Applier:
 
     # ---------------------------------------------------------------- the program
     def _loop(self, node: For, descend: Descend) -> Stmt:
+        parts = self._in_chunks(node)
+        if parts is not None:
+            return descend(parts)
         self.facts.bind_range(node.loop_var, node.min, node.extent)
         outside = self.lane
         if node.kind == ForKind.VECTORIZED and isinstance(node.extent, IntImm):
@@ -103,6 +106,26 @@ class _Applier:
         result = descend.children(node)
         self.lane = outside
         return result
+
+    def _in_chunks(self, node: For) -> For | None:
+        """A vector that is longer than the chunks of a swizzle as a loop over vectors of one chunk; None for all other loops."""
+        if node.kind != ForKind.VECTORIZED or not isinstance(node.extent, IntImm) or not isinstance(node.min, IntImm):
+            return None
+        count, found = int(node.extent), set[int]()
+
+        def note(buffer: Var) -> None:
+            layout = self.layouts.get(buffer)
+            if layout is not None and layout.swizzle and count > layout.chunk > 1 and count % layout.chunk == 0:
+                found.add(layout.chunk)
+
+        walk(node.body, {BufferStore: lambda s: note(s.buffer), TensorLoad: lambda e: note(e.source)})
+        if not found:
+            return None
+        kind, size = dtype_of(node.loop_var), min(found)
+        part, lane = Var("part", kind), Var(str(node.loop_var.name), kind)
+        body = substitute(node.body, {node.loop_var: node.min + part * const(size, kind) + lane})
+        inner = For(lane, const(0, kind), const(size, kind), ForKind.VECTORIZED, body, span=node.span)
+        return For(part, const(0, kind), const(count // size, kind), ForKind.UNROLLED, inner, span=node.span)
 
     def _bind(self, node: Bind, descend: Descend) -> Stmt:
         result = descend.children(node)
