@@ -3,10 +3,13 @@
 import functools
 import importlib.util
 import itertools
+import re
 
 import numpy as np
 import pytest
 
+import tilelang
+import tilelang.language as T
 from tilelang.ir.dtype_table import numpy_type
 
 from ...fuzz.generator import generate
@@ -33,6 +36,10 @@ INTEGER = [
     "a & b + K(1)", "a - b >> K(1)", "a << (b & K(7))", "a >> (b & K(7))", "~a & ~b", "-(a * b)", "minimum(a, b) - maximum(a, K(2))",
 ]  # fmt: skip
 FLOAT = ["a / b", "a / (b / a)", "a / b * a", "a * (b / a)", "(a + b) * (a - b) / (a * a + K(1))", "a * b + a", "a - a * b", "K(1) / a"]
+
+
+def source(func):
+    return tilelang.compile(func, target="cuda -arch=sm_80").get_kernel_source()
 
 
 def values(dtype):
@@ -137,3 +144,46 @@ def test_random_programs(seed, tmp_path):
 def test_a_variable_nobody_set_shows():
     text = 'extern "C" int probe() { int x; return x; }'
     assert on_host.library(text).probe() != 0
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_packed_arithmetic_rounds_as_single_lanes(dtype, tmp_path):
+    """Whole packs from memory and from registers, with operands that are the same in all lanes, that are not, and with NaN and infinity."""
+    a, b = values(dtype)
+    x, y = (aligned(v.reshape(2, SIZE // 2)) for v in (a, b))
+    scale = aligned(np.array([1.5, -3.0], np.float32).astype(a.dtype))
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((2, SIZE // 2), dtype), B: T.Tensor((2, SIZE // 2), dtype), S: T.Tensor((2,), dtype),
+        O: T.Tensor((5, 2, SIZE // 2), dtype),
+    ):  # fmt: skip
+        with T.Kernel(1, threads=32):
+            kept = T.alloc_fragment((2, SIZE // 2), dtype)
+            T.copy(A, kept)
+            for i, j in T.Parallel(2, SIZE // 2):
+                O[0, i, j] = A[i, j] * S[i] + B[i, j]
+            for i, j in T.Parallel(2, SIZE // 2):
+                O[1, i, j] = (A[i, j] - B[i, j]) * (T.cast(j % 8, dtype) - 3)
+            for i, j in T.Parallel(2, SIZE // 2):
+                kept[i, j] = T.max(kept[i, j] * S[i] - kept[i, j], S[1 - i])
+            T.copy(kept, O[2, 0:2, 0 : SIZE // 2])
+            for i, j in T.Parallel(2, SIZE // 2):
+                O[3, i, j] = T.min(A[i, j], B[i, j]) - S[i]
+            for i, j in T.Parallel(2, SIZE // 2):
+                O[4, i, j] = 2 - A[i, j] * B[i, j] * A[i, j]
+
+    text = source(main)
+    assert len(re.findall(r"store_pack\(.*, .*(?:_v(?:_\d)?|part).* [*+-] ", text)) == 5 and "load_pack<8>(&kept[" in text
+    out = aligned(np.zeros((5, 2, SIZE // 2), a.dtype))
+    on_host.run(main, x, y, scale, out)
+    k = scale[:, None]
+    lanes = (np.arange(SIZE // 2) % 8).astype(a.dtype)
+    with np.errstate(all="ignore"):
+        expected = [
+            x * k + y, (x - y) * (lanes - np.asarray(3, a.dtype)), np.fmax(x * k - x, k[::-1]), np.fmin(x, y) - k,
+            np.asarray(2, a.dtype) - x * y * x,
+        ]  # fmt: skip
+    for got, want in zip(out, expected, strict=True):
+        assert want.dtype == got.dtype
+        np.testing.assert_array_equal(_one_nan(got).view(np.uint16) & 0x7FFF, _one_nan(want).view(np.uint16) & 0x7FFF)

@@ -318,10 +318,19 @@ class Expressions:
         if source == dtype:
             return self.print(value)
         base, lanes = split(dtype)
+        if source == "int32" and not isinstance(value, Var | IntImm) and not self.is_data(value):
+            value = self.analyzer.simplify(value)  # positions in values; those in indices are simple already
         if lanes > 1:
             one = convert_text(("x", PRIMARY), split(source)[0], base)[0]
             return f"tl::map<{c_type(base)}>({self.text(value)}, []({c_type(split(source)[0])} x) {{ return {one}; }})", PRIMARY
+        if base == "bfloat16" and source in ("int32", "uint32", "int64", "uint64") and self._is_exact_float(value):
+            return f"{c_type(base)}((float){self.text(value, UNARY)})", PRIMARY  # nothing to round twice
         return convert_text(self.print(value), source, dtype)
+
+    def _is_exact_float(self, value: Expr) -> bool:
+        """Is an integer proved to be exact in float32?"""
+        bound = self.analyzer.const_int_bound(value)
+        return max(abs(int(bound.min_value)), abs(int(bound.max_value))) <= 1 << 24
 
 
 def convert_text(value: Text, source: str, dtype: str) -> Text:

@@ -24,7 +24,7 @@ class Printer:
         self.e, self.o, self.kernel = expressions, operators, kernel
         self.lines: list[str] = []
         self.depth = 1
-        self.last = ""  # the position that the last comment names
+        self.noted = [(-1, "")]  # for every comment: the number of lines with it, the position it names
 
     def statement(self, stmt: Stmt) -> None:
         """Print one statement."""
@@ -55,9 +55,12 @@ class Printer:
         """A comment with the user's line, once for a run of lines that come from it."""
         at = location_of(stmt)
         where = f"{PurePath(at.file).name}:{at.line}" if at else ""
-        if where and where != self.last:
+        if self.noted[-1][0] == len(self.lines) and where not in ("", self.noted[-1][1]):  # nothing stands under the comment before
+            self.noted.pop()
+            self.lines.pop()
+        if where not in ("", self.noted[-1][1]):
             self.line(f"// {where}")
-        self.last = where or self.last
+            self.noted.append((len(self.lines), where))
 
     def linear_thread(self) -> str:
         """The number of the thread in its block."""

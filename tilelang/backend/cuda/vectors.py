@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ...ir.dialect import GLOBAL, SHARED_SCOPES, op_name
+from ...ir.dialect import GLOBAL, SHARED_SCOPES, THREAD_SCOPES, op_name
 from ...ir.rewrite import Descend, rewrite, substitute, uses, uses_memory
 from ...ir.tvm_api import (
     Bind,
@@ -34,8 +34,9 @@ from ...ir.tvm_api import (
     store,
     tirx,
 )  # fmt: skip
-from .cpp_types import bytes_of, c_type, split
+from .cpp_types import HALF, bytes_of, c_type, split
 from .memory import Place, offset_of
+from .packed import Packed, is_packed
 from .printer import Printer
 
 # Conditions under which a load is evaluated, the same in all lanes; None where it also depends on the lane.
@@ -109,17 +110,19 @@ class _Loop:
         value_lanes = split(dtype_of(stmt.value))[1]
         if value_lanes != 1 or split(dtype_of(stmt.buffer))[1] != 1:
             return [], False
-        return self._find_packs(stmt.value), self._is_vector(stmt.buffer, list(stmt.indices))
+        registers = is_packed(stmt.value) or isinstance(stmt.value, TensorLoad)
+        return self._find_packs(stmt.value, registers), self._is_vector(stmt.buffer, list(stmt.indices), registers)
 
-    def _find_packs(self, value: Expr) -> list[_Access]:
-        """The vector accesses that may be made before the loop, each under the conditions of all the places that read it."""
+    def _find_packs(self, value: Expr, registers: bool) -> list[_Access]:
+        """The vector accesses that may be made before the loop, each under the conditions of all the places that read it.
+        registers: those of a thread's own arrays too."""
         found: list[_Access] = []
 
         def note(node: TensorLoad, guards: Guards, descend: Descend) -> Any:
             for index in node.indices:
                 descend(index)
             indices = list(node.indices)
-            if guards is None or not self._is_vector(node.source, indices):
+            if guards is None or not self._is_vector(node.source, indices, registers):
                 return node
             known = next((a for a in found if _same(node, a, self.zero)), None)
             if known is None:
@@ -155,12 +158,13 @@ class _Loop:
         choices = (tirx.Select, tirx.And, tirx.Or, tirx.Let)
         return rewrite(value, {TensorLoad: visit_load, Call: visit_call, choices: visit_choice})
 
-    def _is_vector(self, buffer: Var, indices: list[Expr]) -> bool:
+    def _is_vector(self, buffer: Var, indices: list[Expr], registers: bool) -> bool:
         """Is the access contiguous over the lanes, aligned, and of a size that one or several 16-byte accesses have?"""
         scope, size = buffer.scope(), bytes_of(dtype_of(buffer)) * self.lanes
-        if scope not in (GLOBAL, *SHARED_SCOPES) or (size > 16 and size % 16) or (size <= 16 and size & (size - 1)):
+        own = registers and dtype_of(buffer) in HALF and not self.p.e.place(buffer).scalar
+        if (scope not in (GLOBAL, *SHARED_SCOPES) and not own) or (size > 16 and size % 16) or (size <= 16 and size & (size - 1)):
             return False
-        if split(dtype_of(buffer))[1] != 1 or not self.p.e.place(buffer).aligned:
+        if split(dtype_of(buffer))[1] != 1 or not (self.p.e.place(buffer).aligned or scope in THREAD_SCOPES):
             return False
         offset = offset_of(buffer, indices)
         unit = min(size, 16) // bytes_of(dtype_of(buffer))
@@ -211,6 +215,11 @@ class _Loop:
             return load(access.pack, [self.var])
 
         value = self._each_load(stmt.value, replace)
+        packed = Packed(p, self.var, lanes, [a.pack for a in accesses])
+        if target and is_packed(value) and packed.others(value) <= 1:
+            text = packed.print(value)[0]
+            p.line(f"tl::store_pack({p.e.address(stmt.buffer, first)}, {text});")
+            return
         result = self._pack(stmt.buffer) if target else stmt.buffer
         if target:
             p.line(f"tl::pack<{c_type(dtype_of(result))}, {lanes}> {p.e.names.of(result)};")

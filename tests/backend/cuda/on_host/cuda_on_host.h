@@ -39,12 +39,15 @@ template <class To, class From> static To host_bits(From x) { To y; memcpy(&y, &
 #define __longlong_as_double(x) host_bits<double>((int64_t)(x))
 #define __double_as_longlong host_bits<int64_t, double>
 static float __double2float_rn(double x) { return (float)x; }
-static double __ll2double_rz(int64_t x) {
+template <class I> static float host_truncated(I x) {
   long double v = x;
-  double d = (double)v;
-  return fabsl(d) > fabsl(v) ? nextafter(d, 0) : d;
+  float f = (float)v;
+  return fabsl(f) > fabsl(v) ? nextafterf(f, 0) : f;
 }
-static double __ull2double_rz(uint64_t x) { long double v = x; double d = (double)v; return d > v ? nextafter(d, 0) : d; }
+#define __int2float_rz host_truncated<int32_t>
+#define __uint2float_rz host_truncated<uint32_t>
+#define __ll2float_rz host_truncated<int64_t>
+#define __ull2float_rz host_truncated<uint64_t>
 static int64_t __double2ll_rz(double x) {
   return x >= 9223372036854775808.0 ? INT64_MAX : x < -9223372036854775808.0 ? INT64_MIN : (int64_t)x;
 }

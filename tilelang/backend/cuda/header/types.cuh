@@ -38,25 +38,21 @@ TL_DEVICE float round_to_odd(double x) {
   return float_of(fabs(back) > fabs(x) ? bits - 1u : bits + 1u);
 }
 
-// Integers as float64, rounded to odd.
-TL_DEVICE double odd_bits(double d, bool exact) {
-  long long bits = __double_as_longlong(d);
-  return exact ? d : __longlong_as_double(bits | 1);
-}
-TL_DEVICE float round_to_odd(int64_t x) { double d = __ll2double_rz(x); return round_to_odd(odd_bits(d, __double2ll_rz(d) == x)); }
-TL_DEVICE float round_to_odd(uint64_t x) { double d = __ull2double_rz(x); return round_to_odd(odd_bits(d, __double2ull_rz(d) == x)); }
+// Integers -> float32 rounded to odd.
+TL_DEVICE float make_odd(float truncated, bool exact) { return exact ? truncated : float_of(bits_of(truncated) | 1u); }
+TL_DEVICE float round_to_odd(int32_t x) { float y = __int2float_rz(x); return make_odd(y, __float2int_rz(y) == x); }
+TL_DEVICE float round_to_odd(uint32_t x) { float y = __uint2float_rz(x); return make_odd(y, __float2uint_rz(y) == x); }
+TL_DEVICE float round_to_odd(int64_t x) { float y = __ll2float_rz(x); return make_odd(y, __float2ll_rz(y) == x); }
+TL_DEVICE float round_to_odd(uint64_t x) { float y = __ull2float_rz(x); return make_odd(y, __float2ull_rz(y) == x); }
 
 }  // namespace tl
 
+// Integers are exact in float32, or too large for a half_t.
 struct alignas(2) half_t {
   uint16_t bits;
   half_t() = default;
   template <class T> __device__ __forceinline__ explicit half_t(T x) { bits = round((float)x); }
   __device__ __forceinline__ explicit half_t(double x) { bits = round(tl::round_to_odd(x)); }
-  __device__ __forceinline__ explicit half_t(int32_t x) { bits = round(tl::round_to_odd((double)x)); }
-  __device__ __forceinline__ explicit half_t(uint32_t x) { bits = round(tl::round_to_odd((double)x)); }
-  __device__ __forceinline__ explicit half_t(int64_t x) { bits = round(tl::round_to_odd(x)); }
-  __device__ __forceinline__ explicit half_t(uint64_t x) { bits = round(tl::round_to_odd(x)); }
   static __device__ __forceinline__ half_t from_bits(uint16_t b) { half_t h; h.bits = b; return h; }
   static __device__ __forceinline__ uint16_t round(float x) { return tl::ptx::cvt_rn_f16_f32(x); }
   __device__ __forceinline__ operator float() const { return tl::ptx::cvt_f32_f16(bits); }
@@ -67,8 +63,8 @@ struct alignas(2) bfloat16_t {
   bfloat16_t() = default;
   template <class T> __device__ __forceinline__ explicit bfloat16_t(T x) { bits = round((float)x); }
   __device__ __forceinline__ explicit bfloat16_t(double x) { bits = round(tl::round_to_odd(x)); }
-  __device__ __forceinline__ explicit bfloat16_t(int32_t x) { bits = round(tl::round_to_odd((double)x)); }
-  __device__ __forceinline__ explicit bfloat16_t(uint32_t x) { bits = round(tl::round_to_odd((double)x)); }
+  __device__ __forceinline__ explicit bfloat16_t(int32_t x) { bits = round(tl::round_to_odd(x)); }
+  __device__ __forceinline__ explicit bfloat16_t(uint32_t x) { bits = round(tl::round_to_odd(x)); }
   __device__ __forceinline__ explicit bfloat16_t(int64_t x) { bits = round(tl::round_to_odd(x)); }
   __device__ __forceinline__ explicit bfloat16_t(uint64_t x) { bits = round(tl::round_to_odd(x)); }
   static __device__ __forceinline__ bfloat16_t from_bits(uint16_t b) { bfloat16_t h; h.bits = b; return h; }
@@ -96,8 +92,6 @@ template <int B, int E, int M, int Bias, int Largest, int Overflow, int NaN, int
   small_float() = default;
   template <class T> __device__ __forceinline__ explicit small_float(T x) { bits = encode((float)x); }
   __device__ __forceinline__ explicit small_float(double x) { bits = encode(tl::round_to_odd(x)); }
-  __device__ __forceinline__ explicit small_float(int32_t x) { bits = encode(tl::round_to_odd((double)x)); }
-  __device__ __forceinline__ explicit small_float(uint32_t x) { bits = encode(tl::round_to_odd((double)x)); }
   static __device__ __forceinline__ small_float from_bits(uint8_t b) { small_float h; h.bits = b; return h; }
   static constexpr uint32_t sign_bit = 1u << (B - 1);
 

@@ -183,7 +183,7 @@ extern "C" __global__ void __launch_bounds__(128) attention_kernel(const half_t*
     #pragma unroll
     for (int r = 0; r < 4; ++r) {
       // golden_programs.py:86
-      rescale[r] = exp2f(before[r] * 0.18033688f - top[r] * 0.18033688f);
+      rescale[r] = tl::exp2(before[r] * 0.18033688f - top[r] * 0.18033688f);
     }
     // golden_programs.py:87
     #pragma unroll
@@ -191,7 +191,7 @@ extern "C" __global__ void __launch_bounds__(128) attention_kernel(const half_t*
       #pragma unroll
       for (int lane = 0; lane < 2; ++lane) {
         // golden_programs.py:88
-        scores[r * 2 + lane] = exp2f(scores[r * 2 + lane] * 0.18033688f - top[r / 8 * 2 + r % 2] * 0.18033688f);
+        scores[r * 2 + lane] = tl::exp2(scores[r * 2 + lane] * 0.18033688f - top[r / 8 * 2 + r % 2] * 0.18033688f);
       }
     }
     // golden_programs.py:89
@@ -247,8 +247,13 @@ extern "C" __global__ void __launch_bounds__(128) attention_kernel(const half_t*
     // golden_programs.py:94
     __syncthreads();
     #pragma unroll
-    for (int r = 0; r < 32; ++r) {
-      scores_scratch[(tx / 64 * 32 + r / 16 * 16 + r % 4 / 2 * 8 + tx % 32 / 4) * 64 + tx % 64 / 32 * 32 + r % 16 / 4 * 8 + tx % 4 * 2 + r % 2] = scores[r];
+    for (int r = 0; r < 16; ++r) {
+      tl::pack<float, 2> scores_scratch_v;
+      #pragma unroll
+      for (int lane = 0; lane < 2; ++lane) {
+        scores_scratch_v[lane] = scores[r * 2 + lane];
+      }
+      tl::store_pack(scores_scratch + (tx / 64 * 2048 + tx % 32 / 4 * 64 + tx % 64 / 32 * 32 + tx % 4 * 2) + (r / 8 * 1024 + r % 2 * 512 + r % 8 / 2 * 8), scores_scratch_v);
     }
     __syncthreads();
     #pragma unroll
@@ -288,13 +293,20 @@ extern "C" __global__ void __launch_bounds__(128) attention_kernel(const half_t*
     }
   }
   // golden_programs.py:98
+  half_t* const output_rows = reinterpret_cast<half_t*>(smem);
+  __syncthreads();
   #pragma unroll
   for (int r = 0; r < 16; ++r) {
-    tl::pack<half_t, 2> O_v;
+    tl::pack<half_t, 2> output_rows_v;
     #pragma unroll
     for (int lane = 0; lane < 2; ++lane) {
-      O_v[lane] = half_t(output[r * 2 + lane]);
+      output_rows_v[lane] = half_t(output[r * 2 + lane]);
     }
-    tl::store_pack(O + (by * 32768 + bx * 4096 + tx / 64 * 2048 + tx % 32 / 4 * 64 + tx % 64 / 32 * 32 + tx % 4 * 2) + (r / 8 * 1024 + r % 2 * 512 + r % 8 / 2 * 8), O_v);
+    tl::store_pack(output_rows + tx % 4 * 2 + (((tx / 64 * 32 + r / 8 * 16 + r % 2 * 8 + tx % 32 / 4) * 8 + (tx % 64 / 32 * 4 ^ tx % 32 / 4)) ^ r % 8 / 2) * 8, output_rows_v);
+  }
+  __syncthreads();
+  #pragma unroll
+  for (int step = 0; step < 4; ++step) {
+    tl::store_pack(O + (by * 32768 + bx * 4096 + tx / 8 * 64 + tx % 8 * 8) + step * 1024, tl::load_pack<8>(output_rows + (tx / 8 * 64 + (tx % 8 ^ tx % 64 / 8) * 8) + step * 1024));
   }
 }

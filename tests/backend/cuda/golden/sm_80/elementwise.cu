@@ -12,11 +12,6 @@ extern "C" __global__ void __launch_bounds__(128) add_kernel(const half_t* __res
     // golden_programs.py:11
     const auto A_v = tl::load_pack<8>(A + (by * 16384 + tx / 32 * 1024 + bx * 256 + tx % 32 * 8) + step * 4096);
     const auto B_v = tl::load_pack<8>(B + (by * 16384 + tx / 32 * 1024 + bx * 256 + tx % 32 * 8) + step * 4096);
-    tl::pack<half_t, 8> C_v;
-    #pragma unroll
-    for (int lane = 0; lane < 8; ++lane) {
-      C_v[lane] = A_v[lane] * half_t::from_bits(0x4000 /* 2.0 */) + B_v[lane];
-    }
-    tl::store_pack(C + (by * 16384 + tx / 32 * 1024 + bx * 256 + tx % 32 * 8) + step * 4096, C_v);
+    tl::store_pack(C + (by * 16384 + tx / 32 * 1024 + bx * 256 + tx % 32 * 8) + step * 4096, A_v * half_t::from_bits(0x4000 /* 2.0 */) + B_v);
   }
 }

@@ -109,13 +109,19 @@ extern "C" __global__ void __launch_bounds__(128) gemm_kernel(const half_t* __re
   // golden_programs.py:43
   tl::cp_async_wait<0>();
   // golden_programs.py:47
+  half_t* const C_local_rows = reinterpret_cast<half_t*>(smem);
+  __syncthreads();
   #pragma unroll
   for (int r = 0; r < 64; ++r) {
-    tl::pack<half_t, 2> C_v;
+    tl::pack<half_t, 2> C_local_rows_v;
     #pragma unroll
     for (int lane = 0; lane < 2; ++lane) {
-      C_v[lane] = half_t(C_local[r * 2 + lane]);
+      C_local_rows_v[lane] = half_t(C_local[r * 2 + lane]);
     }
-    tl::store_pack(C + (by * 65536 + tx / 64 * 32768 + tx % 32 / 4 * 512 + bx * 128 + tx % 64 / 32 * 64 + tx % 4 * 2) + (r / 16 * 8192 + r % 2 * 4096 + r % 16 / 2 * 8), C_v);
+    tl::store_pack(C_local_rows + tx % 4 * 2 + ((tx % 64 / 32 * 1024 + tx / 64 * 512 + tx % 32 / 4 * 8 + tx % 32 / 4) ^ r % 16 / 2) * 8 + (r / 16 * 1024 + r % 2 * 512), C_local_rows_v);
+  }
+  __syncthreads();
+  for (int step = 0; step < 16; ++step) {
+    tl::store_pack(C + (by * 65536 + tx / 16 * 512 + bx * 128 + tx % 16 * 8) + step * 4096, tl::load_pack<8>(C_local_rows + (tx % 16 / 8 * 8192 + tx / 16 * 64 + (tx % 8 ^ tx / 16) * 8) + step * 512));
   }
 }

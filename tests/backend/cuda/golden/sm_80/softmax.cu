@@ -10,7 +10,7 @@ extern "C" __global__ void __launch_bounds__(128) softmax_kernel(const bfloat16_
   // golden_programs.py:24
   float* const partials = reinterpret_cast<float*>(smem);
   // golden_programs.py:27
-  float* const partials_1 = reinterpret_cast<float*>(smem);
+  float* const partials_1 = reinterpret_cast<float*>(smem + 64);
   // golden_programs.py:20
   float x[32];
   // golden_programs.py:21
@@ -120,7 +120,6 @@ extern "C" __global__ void __launch_bounds__(128) softmax_kernel(const bfloat16_
     const float other = tl::shfl_xor(partial_1[s], 16);
     partial_1[s] += other;
   }
-  __syncthreads();
   #pragma unroll
   for (int s = 0; s < 4; ++s) {
     if (tx % 32 == 0) {

@@ -21,15 +21,18 @@ __device__ __forceinline__ void wgmma_m64n64k16_f32_f16_f16_r_mn(void* c, const 
       : "r"(A[0]), "r"(A[1]), "r"(A[2]), "r"(A[3]), "l"(b), "r"((int)keep));
 }
 
-extern "C" __global__ void __launch_bounds__(256, 1) attention_kernel(const half_t* __restrict__ Q, half_t* __restrict__ O, const __grid_constant__ tl::tensor_map K_map, const __grid_constant__ tl::tensor_map V_map) {
+extern "C" __global__ void __launch_bounds__(256, 1) attention_kernel(const half_t* __restrict__ Q, const __grid_constant__ tl::tensor_map O_map, const __grid_constant__ tl::tensor_map K_map, const __grid_constant__ tl::tensor_map V_map) {
   extern __shared__ __align__(1024) uint8_t smem[];
   const int bx = blockIdx.x;
   const int by = blockIdx.y;
   const int tx = threadIdx.x;
   if ((threadIdx.x | threadIdx.y | threadIdx.z) == 0) {
+    tl::prefetch(O_map);
     tl::prefetch(K_map);
     tl::prefetch(V_map);
   }
+  // golden_programs.py:98
+  half_t* const O_stage = reinterpret_cast<half_t*>(smem + 32768);
   // golden_programs.py:63
   half_t* const K_shared = reinterpret_cast<half_t*>(smem);
   // golden_programs.py:64
@@ -131,14 +134,6 @@ extern "C" __global__ void __launch_bounds__(256, 1) attention_kernel(const half
       }
       tl::wgmma_commit();
       // golden_programs.py:77
-      tl::wgmma_wait<1>();
-      tl::settle<32>(&output[0]);
-      if (k > 0) {
-        __syncwarp();
-        if (tx % 32 == 0) {
-          tl::mbarrier_arrive(&V_shared_empty[(k - 1) % 2]);
-        }
-      }
       tl::wgmma_wait<0>();
       tl::settle<32>(&scores[0]);
       __syncwarp();
@@ -178,7 +173,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) attention_kernel(const half
       #pragma unroll
       for (int r = 0; r < 2; ++r) {
         // golden_programs.py:86
-        rescale[r] = exp2f(before[r] * 0.18033688f - top[r] * 0.18033688f);
+        rescale[r] = tl::exp2(before[r] * 0.18033688f - top[r] * 0.18033688f);
       }
       // golden_programs.py:87
       #pragma unroll
@@ -186,7 +181,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) attention_kernel(const half
         #pragma unroll
         for (int lane = 0; lane < 2; ++lane) {
           // golden_programs.py:88
-          scores[r * 2 + lane] = exp2f(scores[r * 2 + lane] * 0.18033688f - top[r % 2] * 0.18033688f);
+          scores[r * 2 + lane] = tl::exp2(scores[r * 2 + lane] * 0.18033688f - top[r % 2] * 0.18033688f);
         }
       }
       // golden_programs.py:89
@@ -245,10 +240,15 @@ extern "C" __global__ void __launch_bounds__(256, 1) attention_kernel(const half
         wgmma_m64n64k16_f32_f16_f16_r_mn(&output[0], &weights[s * 8], tl::matrix<8192, 1024, 1>(V_shared + k % 2 * 4096 + s * 1024), true);
       }
       tl::wgmma_commit();
+      // golden_programs.py:77
+      tl::wgmma_wait<0>();
+      tl::settle<32>(&output[0]);
+      __syncwarp();
+      if (tx % 32 == 0) {
+        tl::mbarrier_arrive(&V_shared_empty[k % 2]);
+      }
     }
     // golden_programs.py:96
-    tl::wgmma_wait<0>();
-    tl::settle<32>(&output[0]);
     #pragma unroll
     for (int r = 0; r < 16; ++r) {
       #pragma unroll
@@ -258,14 +258,26 @@ extern "C" __global__ void __launch_bounds__(256, 1) attention_kernel(const half
       }
     }
     // golden_programs.py:98
+    tl::fence_proxy_async();
+    tl::named_barrier(2, 128);
     #pragma unroll
     for (int r = 0; r < 16; ++r) {
-      tl::pack<half_t, 2> O_v;
+      tl::pack<half_t, 2> O_stage_v;
       #pragma unroll
       for (int lane = 0; lane < 2; ++lane) {
-        O_v[lane] = half_t(output[r * 2 + lane]);
+        O_stage_v[lane] = half_t(output[r * 2 + lane]);
       }
-      tl::store_pack(O + (by * 32768 + bx * 4096 + tx / 32 * 1024 + tx % 32 / 4 * 64 + tx % 4 * 2) + (r % 2 * 512 + r / 2 * 8), O_v);
+      tl::store_pack(O_stage + tx % 4 * 2 + (((tx / 32 * 16 + r % 2 * 8 + tx % 32 / 4) * 8 + tx % 32 / 4) ^ r / 2) * 8, O_stage_v);
+    }
+    tl::fence_proxy_async();
+    tl::fence_proxy_async();
+    tl::named_barrier(1, 128);
+    if (tx == 0) {
+      tl::tma_store(&O_stage[0], O_map, 0, bx * 64, by);
+      tl::bulk_commit();
+    }
+    if (tx == 0) {
+      tl::bulk_wait_read<0>();
     }
   }
   // golden_programs.py:82

@@ -12,28 +12,32 @@ __device__ __forceinline__ void wgmma_m64n64k16_f32_bf16_bf16_k_k(void* c, uint6
       : "l"(a), "l"(b), "r"((int)keep));
 }
 
-extern "C" __global__ void __launch_bounds__(256, 1) dequant_gemm_kernel(const bfloat16_t* __restrict__ scales, float* __restrict__ C, const __grid_constant__ tl::tensor_map A_map, const __grid_constant__ tl::tensor_map packed_map) {
+extern "C" __global__ void __launch_bounds__(256, 1) dequant_gemm_kernel(const bfloat16_t* __restrict__ scales, const __grid_constant__ tl::tensor_map C_map, const __grid_constant__ tl::tensor_map A_map, const __grid_constant__ tl::tensor_map packed_map) {
   extern __shared__ __align__(1024) uint8_t smem[];
   const int bx = blockIdx.x;
   const int by = blockIdx.y;
   const int tx = threadIdx.x;
   if ((threadIdx.x | threadIdx.y | threadIdx.z) == 0) {
+    tl::prefetch(C_map);
     tl::prefetch(A_map);
     tl::prefetch(packed_map);
   }
+  // golden_programs.py:124
+  float* const C_stage = reinterpret_cast<float*>(smem);
+  float* const C_stage_1 = reinterpret_cast<float*>(smem);
   // golden_programs.py:112
-  bfloat16_t* const A_shared = reinterpret_cast<bfloat16_t*>(smem);
+  bfloat16_t* const A_shared = reinterpret_cast<bfloat16_t*>(smem + 8192);
   // golden_programs.py:113
-  uint8_t* const packed_shared = reinterpret_cast<uint8_t*>(smem + 12288);
+  uint8_t* const packed_shared = reinterpret_cast<uint8_t*>(smem + 16384);
   // golden_programs.py:118
-  uint64_t* const A_shared_full = reinterpret_cast<uint64_t*>(smem + 14336);
+  uint64_t* const A_shared_full = reinterpret_cast<uint64_t*>(smem + 18432);
   if (tx == 0) {
     tl::mbarrier_init(&A_shared_full[0], 1);
     tl::mbarrier_init(&A_shared_full[1], 1);
   }
   tl::fence_barrier_init();
   __syncthreads();
-  uint64_t* const A_shared_empty = reinterpret_cast<uint64_t*>(smem + 14352);
+  uint64_t* const A_shared_empty = reinterpret_cast<uint64_t*>(smem + 18448);
   if (tx == 0) {
     tl::mbarrier_init(&A_shared_empty[0], 4);
     tl::mbarrier_init(&A_shared_empty[1], 4);
@@ -41,14 +45,14 @@ extern "C" __global__ void __launch_bounds__(256, 1) dequant_gemm_kernel(const b
   tl::fence_barrier_init();
   __syncthreads();
   // golden_programs.py:119
-  uint64_t* const packed_shared_full = reinterpret_cast<uint64_t*>(smem + 14368);
+  uint64_t* const packed_shared_full = reinterpret_cast<uint64_t*>(smem + 18464);
   if (tx == 0) {
     tl::mbarrier_init(&packed_shared_full[0], 1);
     tl::mbarrier_init(&packed_shared_full[1], 1);
   }
   tl::fence_barrier_init();
   __syncthreads();
-  uint64_t* const packed_shared_empty = reinterpret_cast<uint64_t*>(smem + 14384);
+  uint64_t* const packed_shared_empty = reinterpret_cast<uint64_t*>(smem + 18480);
   if (tx == 0) {
     tl::mbarrier_init(&packed_shared_empty[0], 4);
     tl::mbarrier_init(&packed_shared_empty[1], 4);
@@ -57,7 +61,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) dequant_gemm_kernel(const b
   __syncthreads();
   if (tx / 128 == 0) {
     // golden_programs.py:114
-    bfloat16_t* const B_shared = reinterpret_cast<bfloat16_t*>(smem + 8192);
+    bfloat16_t* const B_shared = reinterpret_cast<bfloat16_t*>(smem);
     // golden_programs.py:115
     float C_local[32];
     // golden_programs.py:116
@@ -81,12 +85,12 @@ extern "C" __global__ void __launch_bounds__(256, 1) dequant_gemm_kernel(const b
       #pragma unroll
       for (int step = 0; step < 2; ++step) {
         // golden_programs.py:122
-        tl::pack<bfloat16_t, 8> B_shared_v;
+        tl::pack<bfloat16_t, 8> part;
         #pragma unroll
         for (int lane = 0; lane < 8; ++lane) {
-          B_shared_v[lane] = (bfloat16_t((int)(uint8_t)(packed_shared[(ko % 2 * 64 + step * 32 + tx / 4) * 16 + tx % 4 * 4 + lane / 2] >> (uint8_t)((tx % 4 * 8 + lane) % 2 * 4)) & 15) - bfloat16_t::from_bits(0x4100 /* 8.0 */)) * scales[(bx * 64 + step * 32 + tx / 4) * 16 + ko];
+          part[lane] = bfloat16_t((float)((int)(uint8_t)(packed_shared[(ko % 2 * 64 + step * 32 + tx / 4) * 16 + tx % 4 * 4 + lane / 2] >> (uint8_t)(lane % 2 * 4)) & 15));
         }
-        tl::store_pack(B_shared + (tx / 4 * 32 + (tx % 4 ^ tx % 32 / 8) * 8) + step * 1024, B_shared_v);
+        tl::store_pack(B_shared + (tx / 4 * 32 + (tx % 4 ^ tx % 32 / 8) * 8) + step * 1024, (part - bfloat16_t::from_bits(0x4100 /* 8.0 */)) * scales[(bx * 64 + step * 32 + tx / 4) * 16 + ko]);
       }
       // golden_programs.py:117
       __syncwarp();
@@ -95,9 +99,9 @@ extern "C" __global__ void __launch_bounds__(256, 1) dequant_gemm_kernel(const b
       }
       tl::mbarrier_wait(&A_shared_full[slot], phase);
       // golden_programs.py:123
-      tl::wgmma_fence();
       tl::fence_proxy_async();
       tl::named_barrier(1, 128);
+      tl::wgmma_fence();
       #pragma unroll
       for (int s = 0; s < 2; ++s) {
         wgmma_m64n64k16_f32_bf16_bf16_k_k(&C_local[0], tl::matrix<16, 512, 2>(&A_shared[(ko % 2 * 256 ^ s * 2) * 8]), tl::matrix<16, 512, 2>(&B_shared[s * 2 * 8]), true);
@@ -112,16 +116,49 @@ extern "C" __global__ void __launch_bounds__(256, 1) dequant_gemm_kernel(const b
       }
     }
     // golden_programs.py:124
+    tl::fence_proxy_async();
     tl::wgmma_wait<0>();
     tl::settle<32>(&C_local[0]);
+    tl::named_barrier(2, 128);
     #pragma unroll
-    for (int r = 0; r < 16; ++r) {
-      tl::pack<float, 2> C_v;
+    for (int r = 0; r < 8; ++r) {
+      tl::pack<float, 2> C_stage_v;
       #pragma unroll
       for (int lane = 0; lane < 2; ++lane) {
-        C_v[lane] = C_local[r * 2 + lane];
+        C_stage_v[lane] = C_local[r * 2 + lane];
       }
-      tl::store_pack(C + (by * 8192 + tx / 32 * 2048 + tx % 32 / 4 * 128 + bx * 64 + tx % 4 * 2) + (r % 2 * 1024 + r / 2 * 8), C_v);
+      tl::store_pack(C_stage + tx % 2 * 2 + (((tx / 32 * 16 + r % 2 * 8 + tx % 32 / 4) * 8 + (tx % 4 / 2 ^ tx % 32 / 4)) ^ r / 2 * 2) * 4, C_stage_v);
+    }
+    tl::fence_proxy_async();
+    tl::fence_proxy_async();
+    tl::named_barrier(1, 128);
+    if (tx == 0) {
+      tl::tma_store(&C_stage[0], C_map, bx * 64, by * 64);
+      tl::bulk_commit();
+    }
+    tl::fence_proxy_async();
+    if (tx == 0) {
+      tl::bulk_wait_read<0>();
+    }
+    tl::named_barrier(2, 128);
+    #pragma unroll
+    for (int r = 8; r < 16; ++r) {
+      tl::pack<float, 2> C_stage_v;
+      #pragma unroll
+      for (int lane = 0; lane < 2; ++lane) {
+        C_stage_v[lane] = C_local[r * 2 + lane];
+      }
+      tl::store_pack(C_stage_1 + tx % 2 * 2 + (((tx / 32 * 16 + r % 2 * 8 + tx % 32 / 4) * 8 + (tx % 4 / 2 ^ tx % 32 / 4)) ^ r % 8 / 2 * 2) * 4, C_stage_v);
+    }
+    tl::fence_proxy_async();
+    tl::fence_proxy_async();
+    tl::named_barrier(1, 128);
+    if (tx == 0) {
+      tl::tma_store(&C_stage_1[0], C_map, bx * 64 + 32, by * 64);
+      tl::bulk_commit();
+    }
+    if (tx == 0) {
+      tl::bulk_wait_read<0>();
     }
   }
   // golden_programs.py:119

@@ -12,21 +12,25 @@ __device__ __forceinline__ void wgmma_m64n128k16_f32_f16_f16_k_mn(void* c, uint6
       : "l"(a), "l"(b), "r"((int)keep));
 }
 
-extern "C" __global__ void __launch_bounds__(256, 1) gemm_kernel(half_t* __restrict__ C, const __grid_constant__ tl::tensor_map A_map, const __grid_constant__ tl::tensor_map B_map) {
+extern "C" __global__ void __launch_bounds__(256, 1) gemm_kernel(const __grid_constant__ tl::tensor_map C_map, const __grid_constant__ tl::tensor_map A_map, const __grid_constant__ tl::tensor_map B_map) {
   extern __shared__ __align__(1024) uint8_t smem[];
   const int bx = blockIdx.x;
   const int by = blockIdx.y;
   const int tx = threadIdx.x;
   if ((threadIdx.x | threadIdx.y | threadIdx.z) == 0) {
+    tl::prefetch(C_map);
     tl::prefetch(A_map);
     tl::prefetch(B_map);
   }
+  // golden_programs.py:47
+  half_t* const C_stage = reinterpret_cast<half_t*>(smem + 49152);
+  half_t* const C_stage_1 = reinterpret_cast<half_t*>(smem + 49152);
   // golden_programs.py:39
   half_t* const A_shared = reinterpret_cast<half_t*>(smem);
   // golden_programs.py:40
   half_t* const B_shared = reinterpret_cast<half_t*>(smem + 24576);
   // golden_programs.py:44
-  uint64_t* const A_shared_B_shared_full = reinterpret_cast<uint64_t*>(smem + 49152);
+  uint64_t* const A_shared_B_shared_full = reinterpret_cast<uint64_t*>(smem + 65536);
   if (tx == 0) {
     tl::mbarrier_init(&A_shared_B_shared_full[0], 1);
     tl::mbarrier_init(&A_shared_B_shared_full[1], 1);
@@ -34,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) gemm_kernel(half_t* __restr
   }
   tl::fence_barrier_init();
   __syncthreads();
-  uint64_t* const A_shared_B_shared_empty = reinterpret_cast<uint64_t*>(smem + 49176);
+  uint64_t* const A_shared_B_shared_empty = reinterpret_cast<uint64_t*>(smem + 65560);
   if (tx == 0) {
     tl::mbarrier_init(&A_shared_B_shared_empty[0], 4);
     tl::mbarrier_init(&A_shared_B_shared_empty[1], 4);
@@ -81,13 +85,44 @@ extern "C" __global__ void __launch_bounds__(256, 1) gemm_kernel(half_t* __restr
     tl::wgmma_wait<0>();
     tl::settle<128>(&C_local[0]);
     #pragma unroll
-    for (int r = 0; r < 64; ++r) {
-      tl::pack<half_t, 2> C_v;
+    for (int r = 0; r < 48; ++r) {
+      if (r % 32 < 16) {
+        tl::pack<half_t, 2> C_stage_v;
+        #pragma unroll
+        for (int lane = 0; lane < 2; ++lane) {
+          C_stage_v[lane] = half_t(C_local[r * 2 + lane]);
+        }
+        tl::store_pack(C_stage + tx % 4 * 2 + (((r / 32 * 64 + tx / 32 * 16 + r % 2 * 8 + tx % 32 / 4) * 8 + tx % 32 / 4) ^ r % 16 / 2) * 8, C_stage_v);
+      }
+    }
+    tl::fence_proxy_async();
+    tl::named_barrier(1, 128);
+    if (tx == 0) {
+      tl::tma_store(&C_stage[0], C_map, bx * 128, by * 128);
+      tl::bulk_commit();
+    }
+    if (tx == 0) {
+      tl::bulk_wait_read<0>();
+    }
+    tl::named_barrier(2, 128);
+    #pragma unroll
+    for (int r = 16; r < 64; ++r) {
       #pragma unroll
       for (int lane = 0; lane < 2; ++lane) {
-        C_v[lane] = half_t(C_local[r * 2 + lane]);
+        if (32 <= r % 32 * 2 + lane) {
+          const int i = r / 32 * 64 + tx / 32 * 16 + r % 2 * 8 + tx % 32 / 4;
+          C_stage_1[((i * 8 + tx % 32 / 4) ^ r % 16 / 2) * 8 + tx % 4 * 2 + lane] = half_t(C_local[r * 2 + lane]);
+        }
       }
-      tl::store_pack(C + (by * 65536 + tx / 32 * 8192 + tx % 32 / 4 * 512 + bx * 128 + tx % 4 * 2) + (r / 32 * 32768 + r % 2 * 4096 + r % 32 / 2 * 8), C_v);
+    }
+    tl::fence_proxy_async();
+    tl::named_barrier(1, 128);
+    if (tx == 0) {
+      tl::tma_store(&C_stage_1[0], C_map, bx * 128 + 64, by * 128);
+      tl::bulk_commit();
+    }
+    if (tx == 0) {
+      tl::bulk_wait_read<0>();
     }
   }
   // golden_programs.py:44
