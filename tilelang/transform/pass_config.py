@@ -27,6 +27,7 @@ class PassConfigKey(str, Enum):
     TL_STORAGE_REWRITE_DETECT_INPLACE = "tl.storage_rewrite_detect_inplace"
     TL_EMIT_LINE_DIRECTIVES = "tl.emit_line_directives"
     TL_DEVICE_COMPILE_FLAGS = "tl.device_compile_flags"
+    TL_ALLOW_TF32 = "tl.allow_tf32"
     TL_DISABLE_WGMMA = "tl.disable_wgmma"
     TL_DISABLE_SHUFFLE_ELECT = "tl.disable_shuffle_elect"
     TL_ENABLE_AGGRESSIVE_SHARED_MEMORY_MERGE = "tl.enable_aggressive_shared_memory_merge"

@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tilelang.backend.gpu.instr import INSTRUCTIONS, load_matrices, product, store_matrices
+from tilelang.backend.gpu.instr import INSTRUCTIONS, load_matrices, product, split_product, store_matrices
 
 NUMPY = {"float8_e4m3fn": ml_dtypes.float8_e4m3fn, "float8_e5m2": ml_dtypes.float8_e5m2, "bfloat16": ml_dtypes.bfloat16}
 
@@ -83,6 +83,35 @@ def test_tf32_keeps_ten_bits():
     a, b, c = (np.zeros((n, 32), np.float32) for n in (4, 2, 4))
     a[0, 0], b[0, 0] = np.float32(1 + 2.0**-11), np.float32(1)  # a tie: away from zero
     assert found.model(c, a, b)[0][0, 0] == np.float32(1 + 2.0**-10)
+
+
+def test_a_split_product_has_the_precision_of_float32():
+    found, coarse = split_product(), product("float32", "float32", "float32")
+    m, n, k = found.shape
+    rng = np.random.default_rng(2)
+    a, b = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((k, n)).astype(np.float32)
+    c = np.zeros((m, n), np.float32)
+    lanes = [spread(x, p, x.size // 32, "tf32") for x, p in ((c, result), (a, left_16), (b, right_8))]
+    want = spread(a.astype(np.float64) @ b.astype(np.float64), result, 4, "tf32")
+    size = spread(np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64), result, 4, "tf32")
+    assert (np.abs(found.model(*lanes)[0] - want) / size).max() < 2.0**-21
+    assert (np.abs(coarse.model(*lanes)[0] - want) / size).max() > 2.0**-15
+
+
+def test_a_split_product_of_infinities_and_large_numbers():
+    found = split_product()
+    (m, n, k), top = found.shape, np.float32(3.4e38)
+    a, b = np.ones((m, k), np.float32), np.eye(k, n, dtype=np.float32)
+    a[0, 0], a[1, 1], a[2, 2] = np.inf, np.nan, top
+    b[3, 3] = np.inf
+    lanes = [spread(x, p, x.size // 32, "tf32") for x, p in ((np.zeros((m, n), np.float32), result), (a, left_16), (b, right_8))]
+    got = np.zeros((m, n), np.float32)
+    for lane in range(32):
+        for i in range(4):
+            got[result(lane, i, "tf32")] = found.model(*lanes)[0][i, lane]
+    with np.errstate(invalid="ignore"):
+        want = a.astype(np.float64) @ b.astype(np.float64)
+    np.testing.assert_array_equal(got, want.astype(np.float32))
 
 
 def test_other_types_have_no_product():

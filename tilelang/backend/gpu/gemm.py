@@ -42,10 +42,11 @@ from ...passes.register_maps import register_map
 from ...target.limits import architecture
 from ...tileop.base import LowerContext, Lowering
 from ...tileop.loops import accumulation_dtype, extents_of, indices, mins_of, nest, read, tile, wide_dims, write
-from .instr import WARP, Instruction, load_matrices, product
+from .instr import WARP, Instruction, load_matrices, product, split_product
 from .warps import WarpGrid, Warps, at, bind_warps, loop, threads_of, warp_grid
 
 GEMM = "tl.tileop.gemm"
+KEY_TF32 = "tl.allow_tf32"  # pass configuration: float32 operands are rounded to tf32, three times as fast and a thousandth as exact
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,8 @@ def _read(call: Call, ctx: LowerContext) -> _Product | str:
     """The call as a `_Product`, or why it is none."""
     a, b, c, clear = call.args
     instruction = product(dtype_of(a), dtype_of(b), accumulation_dtype(dtype_of(c)))
+    if dtype_of(a) == dtype_of(b) == "float32" and instruction is not None and not ctx.passes.flag(KEY_TF32):
+        instruction = split_product()
     if instruction is None:
         return f"no matrix instruction multiplies {dtype_of(a)} by {dtype_of(b)} into {dtype_of(c)}"
     arch = architecture(ctx.passes.target)

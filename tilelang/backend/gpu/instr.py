@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -194,6 +194,64 @@ def product(a_dtype: str, b_dtype: str, accumulator: str) -> Instruction | None:
     return Instruction(name, operands, function, code, _product_model(layouts, a_type, b_type, c_type), architecture, (m, n, k))
 
 
+# Float32 operands as the sum of two tf32 numbers: the upper bits, and what they leave, rounded. The product of both lower parts is below
+# the precision of float32 and left out. Corrections that are not finite belong to operands that are not, or that cancel to nothing.
+_SPLIT_CODE = """__device__ __forceinline__ void split_tf32(float x, uint32_t& high, uint32_t& low) {
+  high = __float_as_uint(x) & 0xffffe000u;
+  float upper = __uint_as_float(high);
+  low = tl::to_tf32(upper == x ? 0.0f : x - upper);
+}
+__device__ __forceinline__ void FUNCTION(void* c, const void* a, const void* b) {
+  const float* A = (const float*)a;
+  const float* B = (const float*)b;
+  float* C = (float*)c;
+  float correction[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+  uint32_t high_a[4], low_a[4], high_b[2], low_b[2];
+#pragma unroll
+  for (int k = 0; k < 4; ++k) split_tf32(A[k], high_a[k], low_a[k]);
+#pragma unroll
+  for (int k = 0; k < 2; ++k) split_tf32(B[k], high_b[k], low_b[k]);
+  ONE(correction, low_a, high_b);
+  ONE(correction, high_a, low_b);
+  ONE(c, high_a, high_b);
+#pragma unroll
+  for (int k = 0; k < 4; ++k) C[k] += fabsf(correction[k]) < __int_as_float(0x7f800000) ? correction[k] : 0.0f;
+}
+"""
+
+
+@functools.cache
+def split_product() -> Instruction:
+    """float32 by float32 in the precision of float32: three products of tf32 numbers (Ootomo and Yokota, "Recovering single precision
+    accuracy from Tensor Cores", 2022)."""
+    one = product("float32", "float32", "float32")
+    assert one is not None
+    name = one.name.replace("tf32.tf32", "tf32x3")
+    function = name.replace(".", "_")
+    code = one.code.replace("tl::to_tf32(A[", "(A[").replace("tl::to_tf32(B[", "(B[").replace("const float*", "const uint32_t*")
+    code = code.replace(one.function, f"{function}_part") + _SPLIT_CODE.replace("FUNCTION", function).replace("ONE", f"{function}_part")
+    layouts = [o.layout for o in one.operands if o.layout is not None]
+
+    def model(c: np.ndarray, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray]:
+        """The two corrections are one sum, rounded, and added if it is finite."""
+        (high_a, low_a), (high_b, low_b) = _split(a), _split(b)
+        plain = _product_model(layouts, "f32", "f32", "f32")
+        (correction,) = plain(np.zeros_like(c), low_a, high_b)
+        (correction,) = plain(correction, high_a, low_b)
+        (total,) = plain(c, high_a, high_b)
+        with np.errstate(all="ignore"):
+            return (total + np.where(np.isfinite(correction), correction, np.float32(0)),)
+
+    return replace(one, name=name, function=function, code=code, model=model)
+
+
+def _split(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(upper, lower) parts of float32 numbers."""
+    high = (np.ascontiguousarray(values, np.float32).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+    with np.errstate(all="ignore"):
+        return high, _tf32(np.where(high == values, np.float32(0), values - high).astype(np.float32))
+
+
 # ---------------------------------------------------------------- 8 x 8 matrices between shared memory and registers
 def _words(rows: np.ndarray) -> np.ndarray:
     """(..., elements, lanes) of any type as (..., 16-bit words, lanes)."""
@@ -270,7 +328,7 @@ def _all() -> dict[str, Instruction]:
     pairs = [(t, t) for t in half] + [(x, y) for kind in eight for x in kind for y in kind]
     found = [product(a, b, c) for a, b in pairs for c in _ACCUMULATOR]
     matrices = [f(n, t) for f in (load_matrices, store_matrices) for n in (1, 2, 4) for t in (False, True)]
-    return {i.name: i for i in [*found, *matrices] if i is not None}
+    return {i.name: i for i in [*found, split_product(), *matrices] if i is not None}
 
 
 INSTRUCTIONS: dict[str, Instruction] = _all()

@@ -23,6 +23,7 @@ from .instr import WARP
 from .warps import FULL_COL, at, bind_warps, loop, threads_of
 from .wgmma import WARPGROUP, M, Matrix, Product, product_of
 
+KEY_OFF = "tl.disable_wgmma"
 LINES = 8  # rows after which every swizzle repeats
 
 
@@ -97,6 +98,8 @@ def _read(call: Call, ctx: LowerContext) -> _Call | str:
     a, b, c, clear = call.args
     if architecture(ctx.passes.target) != "sm_90a":
         return f"{architecture(ctx.passes.target)} has no wgmma (sm_90a has)"
+    if ctx.passes.flag(KEY_OFF):
+        return f"the program turns it off ({KEY_OFF})"
     if ctx.per_thread or ctx.kernel is None:
         return "an operand belongs to one thread"
     threads = threads_of(ctx).count
