@@ -57,6 +57,13 @@ def plans(program, lowerings=(MMA,)):
 
 
 # ---------------------------------------------------------------- what decides
+@pytest.mark.parametrize(("shape", "threads", "sharing"), [((4, 768), 128, 32), ((12, 96), 96, 24), ((2, 192), 32, 16), ((8, 64), 64, 16)])
+def test_every_row_lies_on_the_same_number_of_threads(shape, threads, sharing):
+    owners = coalesced(shape, 32, threads).table[0].reshape(shape)
+    assert all(len(set(row.tolist())) == sharing for row in owners)
+    assert len(np.unique(owners)) == threads
+
+
 def test_copies_from_memory_are_coalesced():
     @T.prim_func
     def main(X: T.Tensor((64, 64), "float16"), Y: T.Tensor((64, 64), "float16")):
@@ -171,7 +178,8 @@ def test_what_registers_cannot_serve_lives_in_shared_memory():
 @pytest.mark.parametrize(
     "layout",
     [
-        coalesced((5, 7), 32, 32), coalesced((64, 64), 16, 128), coalesced((3, 100), 8, 96), replicated((5,), 32),
+        coalesced((5, 7), 32, 32), coalesced((4, 768), 32, 128), coalesced((2, 6, 40), 16, 96), coalesced((64, 64), 16, 128),
+        coalesced((3, 100), 8, 96), replicated((5,), 32),
         accumulator(64, 64, 4), accumulator(128, 32, 2), Fragment((16,), lambda i: (i * 2, 0)), Fragment((12, 4), lambda i, j: (i, 3 - j)),
         Fragment((16,), lambda i, rep: (i * 4 + rep, 0), replicate=4), Fragment((8, 8), lambda i, j: (i % 4 * 8 + j, i // 4)),
     ],

@@ -28,14 +28,31 @@ def coalesced(shape: Sequence[int], bits: int, threads: int) -> Fragment:
     """The coalescing layout of a tile of elements of `bits` bits."""
     shape = tuple(shape)
     width = vector_width(shape[-1], bits, math.prod(shape), threads)
+    vectors, rows = shape[-1] // width, math.prod(shape[:-1])
+    mine = _threads_of_a_row(vectors, rows, threads)
 
-    def place(*coords):  # type: ignore[no-untyped-def]
+    def in_turn(*coords):  # type: ignore[no-untyped-def]
         flat = ravel(coords, shape)
         if width == 1:
             return flat % threads, flat // threads
         return flat // width % threads, flat // (width * threads) * width + flat % width
 
-    return Fragment(shape, place)
+    def by_rows(*coords):  # type: ignore[no-untyped-def]
+        row, column = ravel(coords[:-1], shape[:-1]), coords[-1]
+        at_once = threads // mine
+        turn = row // at_once * (vectors // mine) + column // width // mine
+        return row % at_once * mine + column // width % mine, turn * width + column % width
+
+    return Fragment(shape, in_turn if mine == 0 else by_rows)
+
+
+def _threads_of_a_row(vectors: int, rows: int, threads: int) -> int:
+    """Where vectors dealt out in turn would not come to the same threads in every row: how many threads, at most a warp, share a row so
+    that they do. Rows then need nothing of other warps to be reduced. 0 where there is no need, or no such number of 8 and more."""
+    if vectors % threads == 0 or threads % vectors == 0:
+        return 0
+    fitting = (n for n in (32, 16, 8) if vectors % n == 0 and threads % n == 0 and rows % (threads // n) == 0)
+    return next(fitting, 0)
 
 
 def replicated(shape: Sequence[int], threads: int) -> Fragment:
