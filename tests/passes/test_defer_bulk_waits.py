@@ -6,7 +6,7 @@ import pytest
 import tilelang
 import tilelang.language as T
 from tilelang.compiler.compile import lower_to
-from tilelang.ir.dialect import ATTR_WS, op_name
+from tilelang.ir.dialect import ATTR_WS, attr, op_name
 from tilelang.ir.kernel import map_kernels
 from tilelang.ir.tvm_api import AttrStmt, BufferStore, Evaluate, For, IfThenElse, SeqStmt, While
 from tilelang.target.target import parse_target
@@ -16,7 +16,8 @@ SHORT = {"tl.sync_threads": "meet", "tl.tma_store": "store", "tl.bulk_wait": "wa
 
 
 def outline(func):
-    """Loops, conditions, parts, and in them meetings, writes of shared memory, stores and waits."""
+    """Loops, conditions, parts, and in them meetings, writes of shared memory, stores, waits until they have read, and until they are done
+    ("finish")."""
     found = []
 
     def visit(stmt):
@@ -30,11 +31,12 @@ def outline(func):
             return ["part(", *inner, ")"] if stmt.attr_key == ATTR_WS else inner
         if isinstance(stmt, IfThenElse):
             inner = [visit(s) for s in (stmt.then_case, stmt.else_case) if s is not None]
-            if set(inner[0]) <= {"store", "wait"}:
+            if set(inner[0]) <= {"store", "wait", "finish"}:
                 return inner[0]
             return ["if(", *[w for part in inner for w in part], ")"]
         if isinstance(stmt, Evaluate):
-            return [SHORT[op_name(stmt.value)]] if op_name(stmt.value) in SHORT else []
+            name = SHORT.get(op_name(stmt.value))
+            return ["finish" if name == "wait" and not attr(stmt.value, "read", False) else name] if name else []
         return ["write"] if isinstance(stmt, BufferStore) and stmt.buffer.scope().startswith("shared") else []
 
     map_kernels(lower_to(func, parse_target(TARGET), {}, "defer_bulk_waits").body, lambda k: found.append(visit(k.body)) or k.to_stmt())
@@ -125,12 +127,71 @@ def slot_of_another_part(X: T.Tensor((64, 64), "float16"), Y: T.Tensor((64, 64),
                 T.barrier_arrive(empty)
 
 
+def again(place):
+    """Each round stores at `place(k)`."""
+
+    @T.prim_func
+    def main(X: T.Tensor((64, 64), "float16"), Y: T.Tensor((64, 64), "float16")):
+        with T.Kernel(1, threads=128):
+            s = T.alloc_shared((16, 64), "float16")
+            for k in T.serial(4):
+                T.copy(X[k * 16, 0], s)
+                T.copy(s, Y[place(k), 0])
+
+    return main
+
+
+@T.prim_func
+def two_stores(X: T.Tensor((64, 128), "float16"), Y: T.Tensor((64, 128), "float16")):
+    with T.Kernel(1, threads=128):
+        s, t = T.alloc_shared((16, 128), "float16"), T.alloc_shared((16, 64), "float16")
+        for k in T.serial(4):
+            T.copy(X[k * 16, 0], s)
+            T.copy(X[k * 16, 64], t)
+            T.copy(s, Y[k * 16, 0])
+            T.copy(t, Y[k * 16, 64])
+
+
+@T.prim_func
+def halves(X: T.Tensor((64, 128), "float16"), Y: T.Tensor((64, 128), "float16")):
+    with T.Kernel(1, threads=128):
+        s, t = T.alloc_shared((16, 64), "float16"), T.alloc_shared((16, 64), "float16")
+        for k in T.serial(4):
+            T.copy(X[k * 16, 0], s)
+            T.copy(X[k * 16, 64], t)
+            T.copy(s, Y[k * 16, 0])
+            T.copy(t, Y[k * 16, 64])
+
+
+@T.prim_func
+def of_two_threads(X: T.Tensor((16, 64), "float16"), Y: T.Tensor((16, 64), "float16")):
+    with T.Kernel(1, threads=256):
+        a, b = T.alloc_shared((16, 64), "float16"), T.alloc_shared((16, 64), "float16")
+        with T.ws(0):
+            T.fill(a, 1)
+            T.copy(a, Y)
+        with T.ws(1):
+            T.copy(X, b)
+            T.copy(b, Y)
+
+
+ROUND = "loop( wait meet write meet {}store ) wait"
 OUTLINES = [
+    (again(lambda k: k * 16), ROUND.format("")),
+    (again(lambda k: 48 - k * 16), ROUND.format("")),
+    (again(lambda k: 0), ROUND.format("finish ")),
+    (again(lambda k: k * 8), ROUND.format("finish ")),
+    (again(lambda k: k % 2 * 16), ROUND.format("finish ")),
+    (again(lambda k: T.max(k, 1) * 16), ROUND.format("finish ")),
+    (halves, "loop( wait meet write write meet store store ) wait"),
+    (two_stores, "loop( wait meet write write meet if( loop( store ) ) finish store ) wait"),
+    (of_two_threads, "part( write meet store finish ) meet part( write meet store wait )"),
     (rounds, "loop( wait meet write meet store ) wait"),
     (twice, "write meet store wait meet write meet store wait"),
     (under_a_condition, "loop( wait meet write if( meet store ) ) wait"),
     (left_early, "loop( meet write meet store wait )"),
-    (by_parts, "part( loop( wait meet write meet store ) wait ) meet part( loop( wait meet write meet store ) wait )"),
+    # whether the parts' rows interleave is not looked at
+    (by_parts, "part( loop( finish meet write meet store ) finish ) meet part( loop( wait meet write meet store ) wait )"),
     (slot_of_another_part, "part( loop( arrive ) ) part( loop( store wait arrive ) )"),
 ]
 
@@ -144,6 +205,15 @@ def test_results():
     x, zero = values((64, 64)), np.zeros((64, 64), np.float16)
     for func in (rounds, by_parts, slot_of_another_part):
         same(func, x, x, zero)
+    for place in (lambda k: 0, lambda k: k * 8, lambda k: k % 2 * 16):
+        expected = zero.copy()
+        for k in range(4):
+            expected[place(k) : place(k) + 16] = x[16 * k : 16 * k + 16]
+        same(again(place), expected, x, zero)
+    wide = values((64, 128))
+    for func in (halves, two_stores):
+        same(func, wide, wide, np.zeros_like(wide))
+    same(of_two_threads, x[:16], x[:16], zero[:16])
     tile = x[:16]
     same(twice, tile + 1, tile, zero[:16], zero[:16])
 

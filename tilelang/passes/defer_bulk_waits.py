@@ -3,6 +3,9 @@
 In: a THREADS program with all its barriers, in which the thread that issues bulk stores waits at once until they have read the tile. Out:
 the same thread waits before the next barrier on every path, and at the latest where the kernel (or its part of the threads) ends: who
 overwrites the tile stands behind a barrier, because the store counted as a read of it. Where the path is not plain the wait stays.
+
+Bulk stores are not ordered: before one that may write where an earlier one has written, the thread waits until that is complete; if another
+thread issues the later one, all waits for the earlier one are such.
 """
 
 from __future__ import annotations
@@ -12,10 +15,11 @@ from dataclasses import dataclass, field
 
 from ..ir.access import accesses, view_roots
 from ..ir.context import PassContext
-from ..ir.dialect import ATTR_REDUCE_SCOPE, ATTR_WS, attr, op_name
+from ..ir.dialect import ATTR_REDUCE_SCOPE, ATTR_WS, attr, make_call, op_name
 from ..ir.kernel import KernelRegion, map_kernels, rebuild_body
 from ..ir.rewrite import walk
 from ..ir.tvm_api import AttrStmt, Call, Evaluate, Expr, For, IfThenElse, PrimFunc, SeqStmt, Stmt, Var, While, seq
+from .store_boxes import StoreBoxes
 from .thread_uniformity import BLOCK_BARRIERS
 from .uniformity import LEAVE
 
@@ -40,18 +44,26 @@ class _Node:
     before: dict[str, Stmt] = field(default_factory=dict)
     behind: dict[str, Stmt] = field(default_factory=dict)
     moved: bool = False  # of a store: its wait stands elsewhere
+    complete: bool = False  # of a store: waits for it are not only for its reading
+    writes: set[Var] | None = None  # what it writes, once somebody has asked
+
+    def add(self, wait: Stmt, ahead: bool) -> None:
+        (self.before if ahead else self.behind).setdefault(str(wait), wait)
 
 
 def _defer(kernel: KernelRegion, roots: Mapping[Var, Var]) -> KernelRegion:
     root = _tree(kernel.body)
     stores = [n for n in _nodes(root) if n.kind == "store"]
+    boxes = StoreBoxes(kernel)
     for store in stores:
+        mine, others = _Order(store, boxes).places()
+        store.complete = bool(others)
+        for later in mine:
+            later.add(_waiting(store.stmt, complete=True), True)
         places = _Path(store, root, roots).places()
-        if places is not None:
-            store.moved = True
-            wait = _waiting(store.stmt)
-            for place, ahead in places:
-                (place.before if ahead else place.behind).setdefault(str(wait), wait)
+        store.moved = places is not None
+        for place, ahead in places or ():
+            place.add(_waiting(store.stmt, store.complete), ahead)
     return kernel.with_body(_emit(root)) if stores else kernel
 
 
@@ -99,10 +111,13 @@ def _holds(stmt: Stmt | Expr, names: tuple[str, ...]) -> bool:
     return found
 
 
-def _waiting(stmt: Stmt) -> Stmt:
-    """The wait alone, under the condition of the store."""
+def _waiting(stmt: Stmt, complete: bool = False) -> Stmt:
+    """The wait alone, under the condition of the store. complete: not only until the tile has been read."""
     assert isinstance(stmt, IfThenElse) and isinstance(stmt.then_case, SeqStmt)
-    return IfThenElse(stmt.condition, stmt.then_case.seq[-1], None, stmt.span)
+    wait = stmt.then_case.seq[-1]
+    if complete:
+        wait = Evaluate(make_call(_WAIT, [wait.value.args[0]], span=wait.span), wait.span)
+    return IfThenElse(stmt.condition, wait, None, stmt.span)
 
 
 def _emit(node: _Node) -> Stmt:
@@ -112,6 +127,8 @@ def _emit(node: _Node) -> Stmt:
     elif isinstance(stmt, IfThenElse) and node.moved:
         assert isinstance(stmt.then_case, SeqStmt)
         stmt = IfThenElse(stmt.condition, seq(list(stmt.then_case.seq)[:-1]), None, stmt.span)
+    elif isinstance(stmt, IfThenElse) and node.complete:
+        stmt = seq([stmt, _waiting(stmt, complete=True)])
     elif isinstance(stmt, IfThenElse) and parts:
         stmt = IfThenElse(stmt.condition, parts[0], parts[1] if len(parts) > 1 else None, stmt.span)
     elif parts:
@@ -179,7 +196,9 @@ class _Path:
         return _holds(node.stmt, self.meetings) or self._writes(node)
 
     def _writes(self, node: _Node) -> bool:
-        return any(a.root in self.tiles for a in accesses(node.stmt, self.roots) if a.writes)
+        if node.writes is None:
+            node.writes = {a.root for a in accesses(node.stmt, self.roots) if a.writes}
+        return not self.tiles.isdisjoint(node.writes)
 
     @staticmethod
     def _tiles(store: _Node, roots: Mapping[Var, Var]) -> set[Var]:
@@ -192,3 +211,45 @@ class _Path:
             if node.kind == "part":
                 return node
         return None
+
+
+class _Order:
+    """The stores that come after a store, in this iteration of the loops around it or in a later one."""
+
+    def __init__(self, store: _Node, boxes: StoreBoxes) -> None:
+        self.store, self.boxes = store, boxes
+        self.mine: list[_Node] = []
+        self.others: list[_Node] = []
+        assert isinstance(store.stmt, IfThenElse)
+        self.thread = str(store.stmt.condition)
+
+    def places(self) -> tuple[list[_Node], list[_Node]]:
+        """Stores of the same thread, and of other ones, that may write where this one has written."""
+        self._follow(self.store, ())
+        return self.mine, self.others
+
+    def _follow(self, node: _Node, left: tuple[Stmt, ...]) -> None:
+        """What comes after `node`. left: loops of which another iteration may be running by then, outermost last."""
+        parent = node.parent
+        if parent is None:
+            return
+        if parent.kind == "seq":
+            if self._stops(parent.children[parent.children.index(node) + 1 :], left):
+                return
+        elif parent.kind == "loop":
+            left = (*left, parent.stmt)
+            body = parent.children[0]
+            if self._stops(body.children if body.kind == "seq" else [body], left):
+                return
+        self._follow(parent, left)
+
+    def _stops(self, nodes: list[_Node], left: tuple[Stmt, ...]) -> bool:
+        for node in nodes:
+            for later in [n for n in _nodes(node) if n.kind == "store"]:
+                if self.boxes.apart(self.store.stmt, later.stmt, left):
+                    continue
+                same = isinstance(later.stmt, IfThenElse) and str(later.stmt.condition) == self.thread
+                (self.mine if same else self.others).append(later)
+                if same and later is node:  # it waits for all before it
+                    return True
+        return False
