@@ -184,3 +184,18 @@ def test_arrays_of_a_reduction_over_threads_are_static_memory() -> None:
     assert memory.resources is not None
     assert memory.static == memory.resources.static_shared == 1024 == memory.scratch
     assert (memory.dynamic, memory.shared) == (1024, 2048)
+
+
+def test_copies_of_a_fragment_that_lives_on_one_group_of_threads() -> None:
+    @T.prim_func
+    def main(X: T.Tensor((32, 64), "float32"), Y: T.Tensor((32, 64), "float32")):
+        with T.Kernel(1, threads=256):
+            part = T.alloc_fragment((32, 64), "float32")
+            with T.ws(0):
+                for i, j in T.Parallel(32, 64):
+                    part[i, j] = X[i, j] * 2
+                for i, j in T.Parallel(32, 64):
+                    Y[i, j] = part[i, j]
+
+    rows = rows_of(tilelang.compile(main, target="simt -arch=sm_80"))
+    assert (rows["part"].registers, rows["part"].copies) == (32 * 64 // 128, 1)

@@ -71,11 +71,12 @@ def report_of(func: PrimFunc, final: PrimFunc, ctx: PassContext, resources: Sequ
         kernels = tuple(_kernel(k, region, tuple(_as_written(region.body, _lives(region.body)))) for k, region in enumerate(regions))
         return MemoryReport(name, str(ctx.target), kernels, workspaces)
     finals, _ = _regions(final)
+    holders = {p.registers: 128 * len(p.groups) for p in ctx.fragments.values() if p.groups is not None}
     found = []
     for k, (before, after) in enumerate(zip(regions, finals, strict=True)):
         plan = ctx.memory[k]
         limits = Limits(architecture(ctx.target), shared_bytes(ctx.target), REGISTERS_PER_THREAD, REGISTERS_PER_BLOCK)
-        rows = _placed(before, after, plan)
+        rows = _placed(before, after, plan, holders)
         scratch = sum(a.bytes or 0 for a in rows if a.origin == COMPILER and a.offset is not None) + plan.static
         found.append(KernelMemory(
             k, location_of(before), _extents(e for _, e in before.blocks), after.num_threads, rows, before.num_threads,
@@ -146,8 +147,13 @@ def _lives(body: Any) -> dict[Var, tuple[Location, Location]]:
 
 
 # ---------------------------------------------------------------- as compiled
-def _placed(before: KernelRegion, after: KernelRegion, plan: MemoryPlan) -> tuple[Allocation, ...]:
-    """Allocations of the program with what became of them, then those that only the final program has."""
+def _placed(before: KernelRegion, after: KernelRegion, plan: MemoryPlan, holders: Mapping[Var, int]) -> tuple[Allocation, ...]:
+    """Allocations of the program with what became of them, then those that only the final program has. holders: threads that have the
+    registers of fragments which live on a part of the block."""
+
+    def compiled(written: Allocation, stmt: AllocBuffer) -> Allocation:
+        return _compiled(written, stmt, planned, holders.get(stmt.buffer, before.num_threads))
+
     made: dict[_Key, list[AllocBuffer]] = {}
     walk(after.body, {AllocBuffer: lambda s: made.setdefault(_key(str(s.buffer.name), location_of(s)), []).append(s)})
     planned: dict[_Key, list[Planned]] = {}
@@ -157,13 +163,13 @@ def _placed(before: KernelRegion, after: KernelRegion, plan: MemoryPlan) -> tupl
     for written in _as_written(before.body, _lives(before.body)):
         key = _key(written.name, written.at)
         stmts = made.get(key, [])
-        rows.append(_compiled(written, stmts.pop(0), planned, before.num_threads) if stmts else _gone(written))
+        rows.append(compiled(written, stmts.pop(0)) if stmts else _gone(written))
     lives = _lives(after.body)
     for stmts in made.values():
         for stmt in stmts:
             first, last = lives.get(stmt.buffer, (None, None))
             (own,) = _as_written(stmt, {stmt.buffer: (first, last)} if first is not None and last is not None else {})
-            rows.append(_compiled(replace(own, origin=COMPILER), stmt, planned, before.num_threads))
+            rows.append(compiled(replace(own, origin=COMPILER), stmt))
     return tuple(rows)
 
 
@@ -173,7 +179,7 @@ def _gone(written: Allocation) -> Allocation:
 
 
 def _compiled(written: Allocation, stmt: AllocBuffer, planned: Mapping[_Key, list[Planned]], threads: int) -> Allocation:
-    """What the program wrote, with place and size of the final buffer."""
+    """What the program wrote, with place and size of the final buffer. threads: those that have a copy of per-thread memory."""
     buffer, facts = stmt.buffer, _facts(stmt)
     candidates = planned.get(_key(str(buffer.name), location_of(stmt)), [])
     place = candidates.pop(0) if candidates else None
