@@ -91,7 +91,8 @@ class _Load:
 
 @dataclass(eq=False)
 class _Store:
-    """group: its number among the groups of its thread, None while it is open. read: None once shared memory has been read."""
+    """group: its number among the groups of its thread, None while it is open. read: None once shared memory has been read. lazy: it
+    writes the tensor only when its thread waits for that, or when the block ends, after any other that is so."""
 
     values: np.ndarray
     box: Box
@@ -100,6 +101,7 @@ class _Store:
     read: AsyncRead | None
     source: Shared
     site: Site
+    lazy: bool
     group: int | None = None
     landed: bool = False
 
@@ -135,7 +137,8 @@ class BulkCopies:
             box.check_start(column, True, site)
             index, piece = self._block(source, start, box, swizzle, column, order, site)
             read = source.shadow.begin_read(piece, order, site, source.owner, self.barriers.fenced[group.one_warp])
-            self.stores.append(_Store(source.data[0, index], box, column, int(order.lane), read, source, site))
+            lazy = self.random.random() < 0.5
+            self.stores.append(_Store(source.data[0, index], box, column, int(order.lane), read, source, site, lazy))
 
     def _block(self, memory: Shared, start: Any, box: Box, swizzle: int, column: int, order: WarpTaking, site: Site) -> Any:
         """(elements, shadow pieces) of the block in shared memory."""
@@ -171,7 +174,7 @@ class BulkCopies:
         if store.read is not None:
             store.source.shadow.end_read(store.read, order, site)
             store.read = None
-        if not read or self.random.random() < 0.5:
+        if not read:
             self._write(store)
         if not read:
             self.stores.remove(store)
@@ -186,12 +189,15 @@ class BulkCopies:
     @property
     def flying(self) -> int:
         """Copies that may land now."""
-        return len(self.loads) + sum(not s.landed for s in self.stores)
+        return len(self.loads) + len(self._eager())
+
+    def _eager(self) -> list[_Store]:
+        return [s for s in self.stores if not s.landed and not s.lazy]
 
     def land(self, number: int) -> None:
         """One of them lands."""
         if number >= len(self.loads):
-            self._write([s for s in self.stores if not s.landed][number - len(self.loads)])
+            self._write(self._eager()[number - len(self.loads)])
             return
         load = self.loads.pop(number)
         places, inside = load.box.places(load.column)
@@ -206,6 +212,7 @@ class BulkCopies:
         """The block ends."""
         for load in self.loads:
             fail(f"the block ends before a copy into {load.target.name} has landed", load.site, remedy=f"wait for {load.bar.name}")
+        self.random.shuffle(self.stores)
         for store in self.stores:
             if store.read is not None:
                 fail(f"the block ends while a bulk store is reading {store.source.name}", store.site,
