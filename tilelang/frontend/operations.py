@@ -147,6 +147,10 @@ class Operations:
             if isinstance(obj, Expr):
                 check_indexable(obj)
             return obj[self._python_index(obj, index)]
+        except KeyError:
+            if is_static(index):
+                raise
+            raise TileTypeError(f"a Python dict has no entry for the device value {index}", at=self.sites[k]) from None
         except TileError as err:
             err.locate(self.sites[k])
             raise
@@ -224,6 +228,11 @@ class Operations:
         except TileError as err:
             err.locate(self.sites[k])
             raise
+        except (TypeError, ValueError) as err:
+            told = _told(function, err)
+            if told is None:
+                raise
+            raise TileTypeError(told, at=self.sites[k]) from None
         finally:
             builder.location = before
 
@@ -299,6 +308,18 @@ def _cast(kind: str, python: type) -> Callable[..., Any]:
         return truth(value) if kind == "bool" else convert(value, kind)
 
     return cast
+
+
+def _told(function: Any, error: TypeError | ValueError) -> str | None:
+    """What a plain error of a call means to the user; None if it is the business of the function called."""
+    name = getattr(function, "__name__", "this call")
+    if "Cannot use and / or / not operator to Expr" in str(error):  # TVM's, of an expression's truth
+        return f"{name} asks Python for the truth of a device value, which is not known while the kernel is written"
+    depth, frame = 0, error.__traceback__
+    while frame is not None:
+        depth, frame = depth + 1, frame.tb_next
+    ours = str(getattr(function, "__module__", "")).startswith(_PACKAGE + ".")
+    return f"T.{error}" if ours and depth == 2 and isinstance(error, TypeError) else None  # raised before its first line
 
 
 _BUILTINS: dict[int, Callable[..., Any]] = {

@@ -49,6 +49,11 @@ def as_value(value: Any) -> Any:
         return value.item()
     if isinstance(value, TensorRegion):
         return _read(value)
+    if value is None:
+        raise TileTypeError(
+            "None is no scalar value of the language",
+            remedy="statements such as T.copy give None; T.atomic_* return the old value with return_prev=True",
+        )
     raise TileTypeError(
         f"{value!r} ({type(value).__name__}) is no scalar value of the language",
         remedy="use Python numbers, element accesses such as A[i, j], and expressions of them",
