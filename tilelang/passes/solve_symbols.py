@@ -1,7 +1,8 @@
 """Symbols that occur only inside extents such as `m + 2 * n` get their value from those extents.
 
 In: a program whose parameters may have such shapes. Out: the same in which every symbol is either a whole extent of a
-parameter, which TVM's calling code binds, or computed and checked at the entry.
+parameter, which TVM's calling code binds, or computed and checked at the entry. Extents with a division by a symbol are checked
+there too: TVM's calling code would divide by zero.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ from ..ir.tvm_api import (
 def solve_symbols(func: PrimFunc, ctx: PassContext) -> PrimFunc:
     """The pass. Raises TileValueError for a symbol that no extent determines."""
     bound = {dim for param in func.params for dim in _dims(param) if isinstance(dim, Var)} | set(func.params)
-    if not any(_symbols(dim) - bound for param in func.params for dim in _dims(param)):
+    if all(_plain(dim, bound) for param in func.params for dim in _dims(param)):
         return func
     table: dict[Var, Expr] = {}
     equations: list[tuple[Expr, Var]] = []  # an extent, the variable that holds its actual value
 
     def actual(dim: Any, name: str) -> Any:
-        if not _symbols(dim) - bound:
+        if _plain(dim, bound):
             return dim
         equations.append((dim, Var(name, dtype_of(dim))))
         return equations[-1][1]
@@ -95,6 +96,14 @@ def _faces(param: Var) -> tuple[tuple[list[Any], str], tuple[list[Any], str]]:
 def _dims(param: Var) -> list[Any]:
     (shape, _), (strides, _) = _faces(param)
     return [*shape, *strides]
+
+
+def _plain(dim: Any, bound: set[Var]) -> bool:
+    """Can TVM's calling code compute it? All symbols are bound, and no divisor may be zero."""
+    divisors: list[Any] = []
+    if not isinstance(dim, int | IntImm):
+        walk(dim, {(tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod): lambda node: divisors.append(node.b)})
+    return not _symbols(dim) - bound and all(isinstance(d, IntImm) and int(d) != 0 for d in divisors)
 
 
 def _symbols(dim: Any) -> set[Var]:

@@ -105,6 +105,25 @@ def test_tensors_that_are_only_read_may_overlap(recorder):
     assert len({one.function for one in recorder.launches}) == 1
 
 
+@pytest.mark.parametrize("pair", ["AB", "AC", "AD", "BC", "BD", "CD"])
+def test_every_pair_with_a_written_tensor_counts(recorder, pair):
+    @T.prim_func
+    def main(
+        A: T.Tensor((64,), "float32"), B: T.Tensor((64,), "float32"), C: T.Tensor((64,), "float32"), D: T.Tensor((64,), "float32")
+    ):  # fmt: skip
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(64):
+                B[i] = A[i] + D[i]
+                C[i] = A[i]
+
+    kernel = stub.kernel_on_cpu(main)
+    arrays = {name: array("float32", 64) for name in "ABCD"}
+    kernel(*arrays.values())
+    arrays[pair[1]] = arrays[pair[0]]
+    kernel(*arrays.values())
+    assert (len({one.function for one in recorder.launches}) == 1) == (pair == "AD")
+
+
 def test_neighbours_with_strides_do_not_overlap_but_interleaved_ones_do(recorder):
     m, s = T.symbolic("m"), T.symbolic("s")
 
@@ -299,6 +318,23 @@ def test_divisions_by_an_argument_end_no_process(recorder, a, b, grid):
 
     stub.kernel_on_cpu(main)(array("int32", 64), a, b)
     assert [one.grid[0] for one in recorder.launches] == [grid] * (grid > 0)
+
+
+def test_extents_with_a_division_by_a_symbol(recorder):
+    n, m = T.symbolic("n"), T.symbolic("m")
+
+    @T.prim_func
+    def main(A: T.Tensor((n,), "int32"), B: T.Tensor((m,), "int32"), C: T.Tensor((n // m,), "int32")):
+        with T.Kernel(n, threads=32) as bx:
+            C[bx] = A[bx] + B[bx]
+
+    for kernel in (stub.kernel_on_cpu(main), tilelang.compile(main, target="cpu")):
+        kernel(array("int32", 8), array("int32", 2), array("int32", 4))
+        with pytest.raises(ValueError):
+            kernel(array("int32", 8), array("int32", 0), array("int32", 4))
+        with pytest.raises(TileValueError, match=r"C: expected shape \(\(n // m\),\)"):
+            kernel(array("int32", 8), array("int32", 2), array("int32", 5))
+    assert [one.grid for one in recorder.launches] == [(8, 1, 1)]
 
 
 def test_programs_of_pointers_only(recorder):

@@ -24,6 +24,8 @@ from ...ir.tvm_api import (
     DeclBuffer,
     Evaluate,
     Expr,
+    For,
+    ForKind,
     IfThenElse,
     IntImm,
     Op,
@@ -146,7 +148,6 @@ class HostFunction:
         hidden = [self.address] if tensors else [self.address, self.device, self.stream]
         body = rewrite(self.func.body, {
             AttrStmt: self._attribute, AllocBuffer: self._alloc, BufferStore: self._store, TensorLoad: self._load, Evaluate: self._evaluate,
-            (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod): _total_division,
         })  # fmt: skip
         body = substitute(body, {old: tirx.Cast(dtype_of(old), new) for old, new in self.narrow.items()})
         text = AttrStmt(StringImm("launch"), "pragma_import_llvm", StringImm(HELPERS + HELPER), seq([*self._entry(tensors), body]))
@@ -167,7 +168,7 @@ class HostFunction:
         if not self.kernels:
             return start
         start += [Bind(address, _integer(p.data)) for p, address in self.addresses.items()]
-        start.append(Bind(self.careful, tirx.Cast("int32", self._is_careful())))
+        start += self._find_careful()
         if self.maps:
             start.append(IfThenElse(tirx.NE(self.careful, _int32(0)), tirx.Return(_int32(OTHERWISE)), None))
         start.append(Bind(self.row, kernel_word(self.device, self.careful, len(self.kernels))))
@@ -178,26 +179,41 @@ class HostFunction:
         start += [AllocBuffer(self.frame), self._set(4, self.stream)]
         return start
 
-    def _is_careful(self) -> Expr:
-        """Do the tensors that kernels take break what the fast text assumes: 16-byte alignment, no written memory under two names?"""
-        condition: Expr = const(False, "bool")
-        before: list[Var] = []
-        for p, address in self.addresses.items():
-            condition = tirx.Or(condition, tirx.NE(tirx.bitwise_and(address, _int64(15)), _int64(0)))
-            for other in before:
-                if p in self.written or other in self.written:
-                    start = self.addresses[other]
-                    overlap = tirx.And(address < start + _byte_count(other), start < address + _byte_count(p))
-                    condition = tirx.Or(condition, overlap)
-            before.append(p)
+    def _find_careful(self) -> list[Stmt]:
+        """Do the tensors that kernels take break what the fast text assumes: 16-byte alignment, no written memory under two names? The
+        ranges of the written ones stand first in an array, and each is compared with those behind it."""
+        tensors = sorted(self.addresses, key=lambda p: p not in self.written)
+        count, written = len(tensors), sum(p in self.written for p in tensors)
+        ranges = decl_buffer((max(2 * count, 1),), "int64", "ranges", LOCAL)
+        found = decl_buffer((1,), "int64", "found", LOCAL)  # not 0: be careful
+        i, j = Var("i", "int32"), Var("j", "int32")
+
+        def note(value: Expr) -> Stmt:
+            return store(found, tirx.bitwise_or(load(found, [_int32(0)]), value), [_int32(0)])
+
+        stmts: list[Stmt] = [AllocBuffer(ranges), AllocBuffer(found), store(found, _int64(0), [_int32(0)])]
+        for k, p in enumerate(tensors):
+            address = self.addresses[p]
+            stmts.append(note(tirx.bitwise_and(address, _int64(15))))
+            stmts += [store(ranges, address, [_int32(2 * k)]), store(ranges, address + _byte_count(p), [_int32(2 * k + 1)])]
+        stmts += [note(tirx.Cast("int64", test)) for test in self._without_map()]
+        (start, end), (other, last) = ((load(ranges, [2 * n]), load(ranges, [2 * n + 1])) for n in (i, j))
+        compare = note(tirx.Cast("int64", tirx.And(start < last, other < end)))
+        inner = For(j, i + 1, _int32(count - 1) - i, ForKind.SERIAL, compare)
+        stmts.append(For(i, 0, written, ForKind.SERIAL, inner))
+        return [*stmts, Bind(self.careful, tirx.Cast("int32", tirx.NE(load(found, [_int32(0)]), _int64(0))))]
+
+    def _without_map(self) -> list[Expr]:
+        """Conditions, one of which holds for tensors that bulk copies cannot move. A workspace whose size is not known yet is one."""
         known: set[Var] = set()
         for p in self.func.params:
             walk([p, *p.ty.shape, *p.ty.strides] if is_buffer(p) else p, {Var: known.add})
-        for test in [test for found in self.maps for test in has_no_map(found)]:  # of a workspace whose size is not known yet: no
+        tests: list[Expr] = []
+        for test in [test for found in self.maps for test in has_no_map(found)]:
             named: list[Var] = []
             walk(test, {Var: named.append})
-            condition = tirx.Or(condition, test if known.issuperset(named) else const(True, "bool"))
-        return condition
+            tests.append(test if known.issuperset(named) else const(True, "bool"))
+        return tests
 
     # ---------------------------------------------------------------- statements
     def _attribute(self, node: Any, descend: Descend) -> Stmt:
@@ -371,8 +387,13 @@ def _bfloat_bits(value: Expr) -> Expr:
     return tirx.Select(tirx.NE(value, value), _int64(0x7FC0), rounded)
 
 
+def with_total_divisions(func: PrimFunc) -> PrimFunc:
+    """The function with integer divisions that cannot end the process."""
+    return func.with_body(rewrite(func.body, {(tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod): _total_division}))
+
+
 def _total_division(node: Any, descend: Descend) -> Expr:
-    """Integer division that cannot end the process: by zero it gives 0, by -1 it negates."""
+    """By zero it gives 0, by -1 it negates."""
     a, b = descend(node.a), descend(node.b)
     dtype, kind = dtype_of(node), type(node)
     if dtype.startswith(("float", "bfloat")) or (isinstance(b, IntImm) and int(b) not in (0, -1)):

@@ -19,7 +19,7 @@ from ...ir.tvm_api import AttrStmt, Call, Evaluate, Expr, IntImm, IRModule, Prim
 from ...knobs import knobs
 from ...passes.solve_symbols import solve_symbols
 from ..llvm import host_cpu, linked, llvm_target, llvm_version, load_module, machine_code
-from .host import DEVICE
+from .host import DEVICE, with_total_divisions
 
 _T = tirx.transform
 TEXT, OBJECT = "host.ll", "host.so"  # files of a saved kernel
@@ -52,7 +52,7 @@ def compile_host(func: PrimFunc, ctx: PassContext, memory: str = "cuda") -> Host
     """Compile the host function. memory: where tensors must be: "cuda", or "cpu" to try a function where there is no GPU."""
     name = str(func.attrs["global_symbol"])
     try:
-        module = _lowered(solve_symbols(func, ctx), name, memory)
+        module = _lowered(with_total_divisions(solve_symbols(func, ctx)), name, memory)
         library = machine_code(module, _host())
         text = str(library.inspect_source("ll"))
     except RuntimeError as error:  # TVM's own class
