@@ -48,10 +48,10 @@ TL_DEVICE void mbarrier_wait(uint64_t* barrier, int parity) {
   }
 }
 
-// ---- cp.async: 4, 8 or 16 bytes from global to shared memory
+// ---- cp.async: 4, 8 or 16 bytes from global to shared memory; rows of tiles are longer than a sector, so that L2 may fetch whole lines
 template <int Bytes> TL_DEVICE void cp_async(void* to, const void* from) {
   if (Bytes == 16) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" : : "r"(shared_address(to)), "l"(from) : "memory");
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" : : "r"(shared_address(to)), "l"(from) : "memory");
   } else {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" : : "r"(shared_address(to)), "l"(from), "n"(Bytes) : "memory");
   }
@@ -60,7 +60,7 @@ template <int Bytes> TL_DEVICE void cp_async(void* to, const void* from) {
 template <int Bytes> TL_DEVICE void cp_async(void* to, const void* from, bool inside) {
   int size = inside ? Bytes : 0;
   if (Bytes == 16) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(shared_address(to)), "l"(from), "r"(size) : "memory");
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" : : "r"(shared_address(to)), "l"(from), "r"(size) : "memory");
   } else {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" : : "r"(shared_address(to)), "l"(from), "n"(Bytes), "r"(size) : "memory");
   }
