@@ -28,8 +28,8 @@ class Allocation:
     name, at: as in the program, with the user's line. scope: where it lives in the compiled program (on a CPU: as written). origin:
     "program", or "compiler" for memory that the compiler adds. shape: ints, or text for a symbolic extent; dtype: of an element.
     bits: of its elements (of one thread's copy for per-thread scopes), None if the shape is symbolic. bytes: what it takes, with
-    versions and padding, None if symbolic; an element of less than a byte takes one. versions: copies of the tile that a pipelined loop
-    keeps.
+    versions and padding, 0 where nothing is left of it, None if symbolic; an element of less than a byte takes one. versions: copies of
+    the tile that a pipelined loop keeps.
     first, last: the first and the last line of the text that use it, None if none does. layout: where its elements lie, if that is not
     row-major; padding: bytes of it that hold no element.
     Shared memory on a GPU: offset and alignment in bytes, reason of the alignment, sharers: names of buffers with bytes in common.
@@ -84,9 +84,9 @@ class KernelMemory:
     """The memory of one launch.
 
     blocks: extents of the grid (text where symbolic). threads: of one block; asked: those of the program, without the ones that the
-    compiler adds to move data. dynamic, static: bytes of shared memory of one block as
-    planned; scratch: the part of both that the compiler added. limits: None on a CPU. accesses: to shared memory, with their bank
-    conflicts (CUDA and the emulator). resources: what the assembler reports, None until there is machine code.
+    compiler adds to move data. dynamic, static: bytes of shared memory of one block as planned; scratch: bytes of both that hold what the
+    compiler added. limits: None on a CPU. accesses: to shared memory, with their bank conflicts (CUDA and the emulator). resources: what
+    the assembler reports, None until there is machine code.
     """
 
     index: int
@@ -183,6 +183,7 @@ def _remarks(a: Allocation) -> str:
     found += [f"{a.padding:,} bytes of padding"] if a.padding else []
     found += [a.layout] if a.layout else []
     found += [f"{a.copies} copies"] if a.copies > 1 else []
+    found += ["nothing is left of it"] if a.bytes == 0 else []
     found += ["the compiler's own"] if a.origin == COMPILER else []
     return ", ".join(found)
 
