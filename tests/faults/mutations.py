@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tilelang.backend.gpu.wgmma import Matrix
 from tilelang.ir.dialect import ANNOTATION_ALLOC, LOCAL, SHARED_SCOPES, make_call, op_name
 from tilelang.ir.kernel import map_kernels
 from tilelang.ir.rewrite import Descend, rewrite
@@ -25,11 +26,13 @@ from tilelang.ir.tvm_api import (
     load,
     region,
     seq,
+    shape_of,
     store,
     tirx,
 )  # fmt: skip
 
 Change = Callable[[Any, Descend], Any]
+Mutation = Callable[[PrimFunc, int], PrimFunc | None]
 
 
 def change_nth(func: PrimFunc, types: Any, wanted: Callable[[Any], bool], n: int, change: Change) -> PrimFunc | None:
@@ -56,12 +59,12 @@ def _drop(stmt: Any, descend: Descend) -> Stmt:
     return seq([])
 
 
-def drop_call(name: str) -> Callable[[PrimFunc, int], PrimFunc | None]:
+def drop_call(name: str) -> Mutation:
     """Leave out one statement of this operator."""
     return lambda func, n: change_nth(func, Evaluate, _calls(name), n, _drop)
 
 
-def first_half_only(name: str) -> Callable[[PrimFunc, int], PrimFunc | None]:
+def first_half_only(name: str) -> Mutation:
     """Let only the first 32 threads execute it."""
 
     def mutate(func: PrimFunc, n: int) -> PrimFunc | None:
@@ -83,7 +86,7 @@ def _thread_variable(func: PrimFunc) -> Var:
     return found[0]
 
 
-def another_value(name: str, operand: int, change: Callable[[Any], Any]) -> Callable[[PrimFunc, int], PrimFunc | None]:
+def another_value(name: str, operand: int, change: Callable[[Any], Any]) -> Mutation:
     """Change one operand (a value) of a statement of this operator."""
 
     def swap(stmt: Any, descend: Descend) -> Stmt:
@@ -93,10 +96,10 @@ def another_value(name: str, operand: int, change: Callable[[Any], Any]) -> Call
         attrs = {str(k): v for k, v in (call.attrs or {}).items()}
         return Evaluate(make_call(name, args, span=call.span, **attrs), stmt.span)
 
-    return lambda func, n: change_nth(func, Evaluate, _calls(name), n, swap)
+    return lambda func, n: change_nth(func, Evaluate, lambda s: _calls(name)(s) and len(s.value.args) > operand, n, swap)
 
 
-def moved_operand(name: str, operand: int, by: int) -> Callable[[PrimFunc, int], PrimFunc | None]:
+def moved_operand(name: str, operand: int, by: int) -> Mutation:
     """Move a region operand along its last dimension."""
 
     def move(block: Any) -> Any:
@@ -135,7 +138,7 @@ def other_swizzle(func: PrimFunc, n: int) -> PrimFunc | None:
     )  # fmt: skip
 
 
-def dropped_store(*scopes: str) -> Callable[[PrimFunc, int], PrimFunc | None]:
+def dropped_store(*scopes: str) -> Mutation:
     """Leave out a store to memory of these scopes."""
     return lambda func, n: change_nth(func, BufferStore, lambda s: s.buffer.scope() in scopes, n, _drop)
 
@@ -157,15 +160,18 @@ def overlapped(func: PrimFunc, n: int) -> PrimFunc | None:
     return change_nth(func, AllocBuffer, wanted, n + 1, move)
 
 
-def wrong_count(by: int) -> Callable[[PrimFunc, int], PrimFunc | None]:
-    """An mbarrier that expects `by` more arrivals."""
+def wrong_count(by: int) -> Mutation:
+    """An mbarrier that expects `by` more arrivals, at least one."""
 
     def move(stmt: Any, descend: Descend) -> Stmt:
         facts = _facts(stmt)
-        facts["arrive_counts"] = [int(c) + by for c in facts["arrive_counts"]]
+        facts["arrive_counts"] = [max(int(c) + by, 1) for c in facts["arrive_counts"]]
         return AllocBuffer(stmt.buffer, {ANNOTATION_ALLOC: facts}, stmt.span)
 
-    return lambda func, n: change_nth(func, AllocBuffer, lambda s: s.buffer.scope() == "shared.barrier", n, move)
+    def wanted(stmt: Any) -> bool:
+        return stmt.buffer.scope() == "shared.barrier" and (by > 0 or all(int(c) > 1 for c in _facts(stmt)["arrive_counts"]))
+
+    return lambda func, n: change_nth(func, AllocBuffer, wanted, n, move)
 
 
 def _facts(stmt: Any) -> dict[str, Any]:
@@ -193,7 +199,66 @@ def one_turn_less(func: PrimFunc, n: int) -> PrimFunc | None:
     )  # fmt: skip
 
 
-MUTATIONS: dict[str, Callable[[PrimFunc, int], PrimFunc | None]] = {
+# ---------------------------------------------------------------- bulk copies and products
+def doubled(name: str) -> Mutation:
+    """Execute a statement of this operator twice."""
+    return lambda func, n: change_nth(func, Evaluate, _calls(name), n, lambda stmt, d: seq([stmt, stmt]))
+
+
+def only_when(name: str, condition: Callable[[Var], Any]) -> Mutation:
+    """Execute a statement of this operator only in threads for which a condition on the thread's index holds."""
+
+    def mutate(func: PrimFunc, n: int) -> PrimFunc | None:
+        test = condition(_thread_variable(func))
+        return change_nth(func, Evaluate, _calls(name), n, lambda stmt, d: IfThenElse(test, stmt, None, stmt.span))
+
+    return mutate
+
+
+def another_attr(name: str, key: str, change: Callable[[Any], Any]) -> Mutation:
+    """Change an attribute of a statement of this operator."""
+
+    def swap(stmt: Any, descend: Descend) -> Stmt:
+        call: Call = stmt.value
+        attrs = {str(k): v for k, v in (call.attrs or {}).items()}
+        attrs[key] = change(attrs[key])
+        return Evaluate(make_call(name, list(call.args), span=call.span, **attrs), stmt.span)
+
+    def wanted(stmt: Any) -> bool:
+        return _calls(name)(stmt) and key in (stmt.value.attrs or {})
+
+    return lambda func, n: change_nth(func, Evaluate, wanted, n, swap)
+
+
+def other_stage(name: str, operand: int) -> Mutation:
+    """The next barrier of an array that has several."""
+
+    def move(block: Any) -> Any:
+        count = shape_of(block.source)[0]
+        return region(block.source, [(block.region[0].min + 1) % const(count, "int32")], [1])
+
+    def several(stmt: Any) -> bool:
+        return _calls(name)(stmt) and shape_of(stmt.value.args[operand].source)[0] > 1
+
+    def swap(stmt: Any, descend: Descend) -> Stmt:
+        call: Call = stmt.value
+        args = list(call.args)
+        args[operand] = move(args[operand])
+        return Evaluate(make_call(name, args, span=call.span, **{str(k): v for k, v in (call.attrs or {}).items()}), stmt.span)
+
+    return lambda func, n: change_nth(func, Evaluate, several, n, swap)
+
+
+def _other_matrix(text: Any) -> str:
+    matrix = Matrix.parse(str(text))
+    return Matrix(matrix.major, matrix.swizzle, matrix.leading, 2 * matrix.stride).text
+
+
+def _flipped(value: Any) -> Any:
+    return tirx.Not(value) if dtype_of(value) == "bool" else tirx.EQ(value, const(0, dtype_of(value)))
+
+
+MUTATIONS: dict[str, Mutation] = {
     "barrier dropped": drop_call("tl.sync_threads"),
     "barrier reached by a part": first_half_only("tl.sync_threads"),
     "wait for copies dropped": drop_call("tl.cp_async_wait"),
@@ -219,4 +284,36 @@ MUTATIONS: dict[str, Callable[[PrimFunc, int], PrimFunc | None]] = {
     "too many arrivals expected": wrong_count(1),
     "too few arrivals expected": wrong_count(-32),
     "atomic update dropped": drop_call("tl.atomic"),
+    "barrier for more threads": another_value("tl.sync_threads", 1, lambda v: _plus(v, 32)),
+    "copies swapped with their wait": another_value("tl.cp_async_wait", 0, lambda v: _plus(v, 2)),
+    "arrive at another barrier": other_stage("tl.mbarrier_arrive", 0),
+    "wait at another barrier": other_stage("tl.mbarrier_wait", 0),
+    "arrive twice": doubled("tl.mbarrier_arrive"),
+    "arrive by one lane less": only_when("tl.mbarrier_arrive", lambda t: tirx.NE(t % 32, const(0, "int32"))),
+    "bulk load dropped": drop_call("tl.tma_load"),
+    "bulk load twice": doubled("tl.tma_load"),
+    "bulk load signals another barrier": other_stage("tl.tma_load", 2),
+    "bulk load to the next place": moved_operand("tl.tma_load", 0, 64),
+    "bulk load from the next place": moved_operand("tl.tma_load", 1, 8),
+    "bulk load with another swizzle": another_attr("tl.tma_load", "swizzle", lambda s: 0 if int(s) else 128),
+    "expected bytes dropped": drop_call("tl.mbarrier_expect_tx"),
+    "too many bytes expected": another_value("tl.mbarrier_expect_tx", 1, lambda v: _plus(v, 16)),
+    "too few bytes expected": another_value("tl.mbarrier_expect_tx", 1, lambda v: _plus(v, -16)),
+    "bytes expected of another barrier": other_stage("tl.mbarrier_expect_tx", 0),
+    "proxy fence dropped": drop_call("tl.fence_proxy_async"),
+    "bulk store dropped": drop_call("tl.tma_store"),
+    "bulk store to the next place": moved_operand("tl.tma_store", 1, 8),
+    "bulk store with another swizzle": another_attr("tl.tma_store", "swizzle", lambda s: 0 if int(s) else 128),
+    "bulk group not closed": drop_call("tl.bulk_commit"),
+    "bulk wait dropped": drop_call("tl.bulk_wait"),
+    "bulk wait too weak": another_value("tl.bulk_wait", 0, lambda v: _plus(v, 1)),
+    "product dropped": drop_call("tl.wgmma"),
+    "product by three warps": only_when("tl.wgmma", lambda t: tirx.LT(t % 128, const(96, "int32"))),
+    "product forgets or keeps": another_value("tl.wgmma", 3, _flipped),
+    "product of another matrix": another_attr("tl.wgmma", "b_matrix", _other_matrix),
+    "product of other rows": moved_operand("tl.wgmma", 1, 8),
+    "product fence dropped": drop_call("tl.wgmma_fence"),
+    "product group not closed": drop_call("tl.wgmma_commit"),
+    "product wait dropped": drop_call("tl.wgmma_wait"),
+    "product wait too weak": another_value("tl.wgmma_wait", 0, lambda v: _plus(v, 1)),
 }

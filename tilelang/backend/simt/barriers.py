@@ -183,6 +183,8 @@ class Barriers:
     def wait(self, name: str, pairs: set[tuple[int, int]], warp: int, site: Site) -> tuple[Wait, Callable[[], str]]:
         """A predicate that holds once the phases of these (barrier, parity) pairs have completed, and why it does not."""
         bars = [(self.mbarrier(name, index, site), parity) for index, parity in sorted(pairs)]
+        if any(parity not in (0, 1) for _, parity in bars):
+            fail(f"a wait for the phase of parity {max(p for _, p in bars)} of {bars[0][0].name}; a parity is 0 or 1", site)
 
         def ready() -> bool:
             if any((bar.phase & 1) == parity for bar, parity in bars):
