@@ -28,6 +28,7 @@ from .arrays import (
     is_array,
     is_compact,
     is_torch,
+    on_stream,
     placeholder,
     torch_module,
 )
@@ -47,7 +48,8 @@ class Prepared:
 
     def run(self, entry: Callable[..., Any]) -> list[Any]:
         """Call the compiled function; its outputs."""
-        entry(*self.values)
+        with on_stream(self.values):
+            entry(*self.values)
         for step in self.after:
             step()
         return self.outputs

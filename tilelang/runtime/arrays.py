@@ -10,6 +10,8 @@ import ctypes
 import functools
 import math
 import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -169,7 +171,7 @@ class View:
 
 
 class GpuView(View):
-    """Memory of a GPU. TVM's FFI asks it for the stream on which its memory is ready: torch's current one, as for a tensor of torch."""
+    """Memory of a GPU."""
 
     __slots__ = ()
 
@@ -178,11 +180,15 @@ class GpuView(View):
     ) -> None:  # fmt: skip
         super().__init__(address, dtype, shape, strides, keep, (2, index))  # kDLCUDA
 
-    def __tvm_ffi_env_stream__(self) -> int:
-        torch = torch_module()
-        if torch is None or not torch.cuda.is_available():
-            return 0
-        return int(torch.cuda.current_stream(self._managed.device_id).cuda_stream)
+
+def on_stream(values: Sequence[Any]) -> AbstractContextManager[Any]:
+    """The context of a call with these values. A tensor of torch brings its current stream with it, a view does not."""
+    torch = torch_module()
+    view = next((value for value in values if isinstance(value, GpuView)), None)
+    if view is None or torch is None or not torch.cuda.is_available():
+        return nullcontext()
+    index = view.__dlpack_device__()[1]
+    return ffi.use_raw_stream(ffi.device(f"cuda:{index}"), int(torch.cuda.current_stream(index).cuda_stream))
 
 
 def compact_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
