@@ -130,6 +130,33 @@ def test_conversions_there_and_back(dtype):
     assert torch.equal(y.view(bits.dtype)[number], bits[number])
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_packed_arithmetic_rounds_as_single_lanes(dtype):
+    """Every pattern of the type, two lanes in one instruction, against torch's operations one by one."""
+    kind = getattr(torch, dtype)
+
+    @T.prim_func
+    def main(A: T.Tensor((256, 256), dtype), B: T.Tensor((256, 256), dtype), S: T.Tensor((256,), dtype), O: T.Tensor((3, 256, 256), dtype)):
+        with T.Kernel(256, threads=32) as row:
+            for j in T.Parallel(256):
+                O[0, row, j] = A[row, j] * S[row] + B[row, j]
+            for j in T.Parallel(256):
+                O[1, row, j] = A[row, j] - B[row, j] * A[row, j]
+            for j in T.Parallel(256):
+                O[2, row, j] = T.max(A[row, j], B[row, j]) - S[row]
+
+    kernel = compiled(main)
+    assert "_v * S[" in kernel.get_kernel_source()
+    a = torch.arange(65536, device="cuda").to(torch.int16).view(kind).view(256, 256)
+    b = a.flatten()[torch.randperm(65536, device="cuda")].view(256, 256)
+    s = torch.randn(256, device="cuda").to(kind)
+    out = torch.empty(3, 256, 256, device="cuda", dtype=kind)
+    kernel(a, b, s, out)
+    k = s[:, None]
+    for got, want in zip(out, (a * k + b, a - b * a, torch.fmax(a, b) - k), strict=True):
+        torch.testing.assert_close(got.float(), want.float(), rtol=0, atol=0, equal_nan=True)
+
+
 def test_atomics_of_every_width():
     types = ["float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint32", "uint64"]
 
