@@ -206,3 +206,26 @@ def test_tensors_that_bulk_copies_cannot_move(case):
     y = np.zeros((8, columns), np.float16)
     kernel(x, y)
     np.testing.assert_array_equal(y, x)
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_80"])
+@pytest.mark.parametrize("thread", [0, 37])
+def test_issued_by_one_thread_of_the_program(arch, thread):
+    @T.prim_func
+    def main(X: T.Tensor((64, 64), "float16"), Y: T.Tensor((64, 64), "float16")):
+        with T.Kernel(4, threads=128) as b:
+            s = T.alloc_shared((16, 64), "float16")
+            bar = T.alloc_barrier(1)
+            t = T.get_thread_binding()
+            if t == thread:
+                T.tma_copy(X[b * 16 : b * 16 + 16, 0:64], s, barrier=bar)
+                T.barrier_arrive(bar)
+            T.mbarrier_wait_parity(bar, 0)
+            T.copy(s, Y[b * 16 : b * 16 + 16, 0:64])
+
+    kernel = tilelang.compile(main, target=f"simt -arch={arch}")
+    assert len(notes_of(kernel, "tma_load")) == (arch == "sm_90a")
+    x = values((64, 64), "float16")
+    y = np.zeros_like(x)
+    kernel(x, y)
+    np.testing.assert_array_equal(y, x)

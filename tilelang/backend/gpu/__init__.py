@@ -8,6 +8,7 @@ from __future__ import annotations
 from ...passes.choose_shared_layouts import choose_shared_layouts
 from ...passes.fold_clears import fold_clears
 from ...passes.infer_layouts import infer_layouts
+from ...passes.issuing_threads import issuing_threads
 from ...passes.plan_pipeline import plan_pipeline
 from ...passes.specialize_warps import specialize_warps
 from ...passes.spread_reducers import spread_reducers
@@ -24,6 +25,7 @@ from .warpgroup_gemm import WGMMA
 SLOTS = {
     "tiles": (
         ("fold_clears", fold_clears),
+        ("issuing_threads", issuing_threads),
         ("specialize_warps", specialize_warps),
         ("plan_pipeline", plan_pipeline),
         ("spread_reducers", spread_reducers),

@@ -2,9 +2,9 @@
 
 In: a copy that `tma_reason` accepts. Out: for a load, one `tl.tma_load` for each box, which adds its bytes to the copy's mbarrier: issued
 by the one thread that executes the statement (attribute `tma`; the pass that made it announces the bytes), or, for `T.tma_copy`, by
-the first thread, which announces them. For a store: what threads wrote is made visible (`tl.fence_proxy_async`; the barrier that
-follows is `insert_barriers`'s), then the first thread issues the boxes as one group and waits until the engine has read them, so that
-after the next barrier the tile may be written again.
+the first thread, which announces them (under a condition on threads: by those that arrive). For a store: what threads wrote is made
+visible (`tl.fence_proxy_async`; the barrier that follows is `insert_barriers`'s), then the first thread issues the boxes as one group
+and waits until the engine has read them, so that after the next barrier the tile may be written again.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 from ...ir.dialect import attr, make_call
 from ...ir.kernel import KernelRegion
 from ...ir.tvm_api import Call, Evaluate, Expr, For, ForKind, IfThenElse, Stmt, TensorRegion, Var, const, dtype_of, region, seq, tirx
+from ...passes.issuing_threads import THREAD
 from ...passes.tma_boxes import boxes_of, bytes_of_copy, sides, tma_reason
 from ...tileop.base import LowerContext, Lowering
 from ...tileop.loops import mins_of, offset
@@ -39,7 +40,9 @@ def _accepts_load(call: Call, ctx: LowerContext) -> str | None:
         return "a load without a barrier of its own"
     if attr(call, "tma") == LOAD:  # the pass that set it has asked
         return None
-    return "the copy belongs to one thread" if ctx.per_thread else _reason(call, ctx)
+    if ctx.per_thread and attr(call, "tma") != THREAD:
+        return "the copy belongs to one thread"
+    return _reason(call, ctx)
 
 
 def _accepts_store(call: Call, ctx: LowerContext) -> str | None:
@@ -57,7 +60,8 @@ def _lower_load(call: Call, ctx: LowerContext) -> Stmt:
     if attr(call, "tma") == LOAD:
         return loads
     bytes_ = const(bytes_of_copy(call), "int32")
-    return _first_thread(seq([_do("tl.mbarrier_expect_tx", [barrier, bytes_], ctx), loads]), ctx)
+    issue = seq([_do("tl.mbarrier_expect_tx", [barrier, bytes_], ctx), loads])
+    return issue if attr(call, "tma") == THREAD else _first_thread(issue, ctx)
 
 
 def _lower_store(call: Call, ctx: LowerContext) -> Stmt:
