@@ -140,3 +140,48 @@ def test_contributions_over_a_loop_are_exchanged_once():
     notes = run(main, x, y)
     assert not [n for n in notes.get("layout", []) if "passes through shared memory" in n]
     np.testing.assert_array_equal(y, x.sum(1))
+
+
+@pytest.mark.filterwarnings("ignore:T.alloc_reducer")
+@pytest.mark.parametrize("replication", ["all", "none"])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("op", ["sum", "max", "min"])
+def test_the_older_form(form, op, replication):
+    _, shape, axis = FORMS[form]
+    combine = {"sum": lambda a, b: a + b, "max": T.max, "min": lambda a, b: T.min(b, a)}[op]
+    place = {"row": lambda i, j: i, "column": lambda i, j: j, "everything": lambda i, j: 0}[form]
+
+    @T.prim_func
+    def main(X: T.Tensor((2, M, N), "float32"), Y: T.Tensor(shape, "float32")):
+        with T.Kernel(1, threads=128):
+            acc = T.alloc_reducer(shape, "float32", op=op, replication=replication)
+            T.fill(acc, 1)
+            for k in T.serial(2):
+                for i, j in T.Parallel(M, N):
+                    acc[place(i, j)] = combine(acc[place(i, j)], X[k, i, j])
+            T.finalize_reducer(acc)
+            T.copy(acc, Y)
+
+    x, y = values((2, M, N), "float32"), np.zeros(shape, np.float32)
+    assert "reducer" in run(main, x, y)
+    total = np.atleast_1d(NUMPY[op](NUMPY[op](x, axis=0), axis=axis))
+    np.testing.assert_array_equal(y, NUMPY[op](np.stack([total, np.ones_like(total)]), axis=0))
+
+
+@pytest.mark.filterwarnings("ignore:T.alloc_reducer")
+def test_the_older_form_used_in_another_way_stays():
+    @T.prim_func
+    def main(X: T.Tensor((M, N), "float32"), Y: T.Tensor((M,), "float32")):
+        with T.Kernel(1, threads=128):
+            acc = T.alloc_reducer((M,), "float32", op="sum", replication="all")
+            T.clear(acc)
+            for i, j in T.Parallel(M, N):
+                acc[i] += X[i, j] + acc[i] * 0
+            for i in T.Parallel(M):
+                acc[i] += 1
+            T.finalize_reducer(acc)
+            T.copy(acc, Y)
+
+    x, y = values((M, N), "float32"), np.zeros(M, np.float32)
+    assert "reducer" not in run(main, x, y)
+    np.testing.assert_array_equal(y, x.sum(1) + 1)

@@ -45,6 +45,7 @@ from ..ir.tvm_api import (
 from ..tileop.loops import tile
 from ..tileop.reduce import Combine
 from .nests import Nest, is_nest, read_nest
+from .reducer_epochs import with_epochs
 
 MOST_REGISTERS = 64  # of one thread, for all partial results of one accumulator
 _INIT, _UPDATE, _FINALIZE = "tl.tileop.reducer_init", "tl.reducer_update", "tl.tileop.reducer_finalize"
@@ -52,7 +53,7 @@ _INIT, _UPDATE, _FINALIZE = "tl.tileop.reducer_init", "tl.reducer_update", "tl.t
 
 def spread_reducers(func: PrimFunc, ctx: PassContext) -> PrimFunc:
     """Give the reducers of every kernel region tiles of partial results."""
-    return func.with_body(map_kernels(func.body, lambda kernel: _Kernel(kernel, ctx).run().to_stmt()))
+    return func.with_body(map_kernels(func.body, lambda kernel: _Kernel(with_epochs(kernel), ctx).run().to_stmt()))
 
 
 @dataclass
