@@ -1,6 +1,6 @@
 """Time of one call of a tiny kernel with three arrays: the bare TVM function, the kernel object, and their difference.
 
-    python benchmarks/call_overhead.py [--repeat 300] [--json FILE]
+    python benchmarks/call_overhead.py [--repeat 300] [--json FILE] [--record]
 
 The two take turns in short batches; minimum and median of the batches in microseconds. The minimum is the one to compare
 when the machine is busy.
@@ -19,6 +19,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import torch
+from recording import machine, write
 
 import tilelang
 import tilelang.language as T
@@ -75,13 +76,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeat", type=int, default=300)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--record", action="store_true", help="keep the results in benchmarks/results/")
     options = parser.parse_args()
-    result = {}
+    about, result, text = machine(), {}, []
     for kind in ("numpy float32", "torch float32", "numpy bfloat16"):
         for returned in (False, True):
             name = f"{kind}{', output returned' if returned else ''}"
             result[name] = measure(kind, returned, options.repeat)
-            print(f"{name:34s} " + "  ".join(f"{key} {value:6.2f}" for key, value in result[name].items()), "us", flush=True)
+            text.append(f"{name:34s} " + "  ".join(f"{key} {value:6.2f}" for key, value in result[name].items()) + " us")
+            print(text[-1], flush=True)
+    if options.record:
+        write("call-overhead", about, result, text)
     if options.json:
         options.json.write_text(json.dumps(result, indent=1) + "\n")
 

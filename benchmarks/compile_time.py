@@ -1,6 +1,6 @@
 """Time from decorating a program to a callable kernel, stage by stage; loading from the disk cache; import time; peak memory.
 
-    python benchmarks/compile_time.py [--repeat 15] [--json FILE]
+    python benchmarks/compile_time.py [--repeat 15] [--json FILE] [--record]
 
 Every repetition imports the programs anew, so that reading, rewriting and tracing the Python function are part of it. Times
 are medians in milliseconds: on the wall, and of the processor (the fairer one when the machine is busy). Second processes
@@ -23,6 +23,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from recording import machine, write
 
 HERE = Path(__file__).resolve().parent
 LIMITS = {"elementwise": 100.0, "gemm": 300.0, "attention": 500.0, "attention ragged": 500.0}  # ms
@@ -73,7 +75,7 @@ def child(mode: str, name: str, cache: str) -> dict[str, float]:
 
 
 def in_child(mode: str, name: str) -> dict[str, float]:
-    """"import": TVM, then this package. "compile": a compilation through the cache."""
+    """ "import": TVM, then this package. "compile": a compilation through the cache."""
     _, tvm, tvm_cpu = timed(lambda: importlib.import_module("tvm"))
     tilelang, ours, ours_cpu = timed(lambda: importlib.import_module("tilelang"))
     if mode == "import":
@@ -96,12 +98,12 @@ def processes(repeat: int) -> dict[str, dict[str, float]]:
     return {what: {key: statistics.median(r[key] for r in rows) for key in rows[0]} for what, rows in found.items()}
 
 
-def show(title: str, rows: dict[str, dict[str, float]]) -> None:
-    print(title)
+def table(title: str, rows: dict[str, dict[str, float]]) -> list[str]:
+    lines = [title]
     for name, row in rows.items():
         limit = f" (limit {LIMITS[name]:.0f})" if name in LIMITS else ""
-        print(f"  {name}{limit}")
-        print("    " + "  ".join(f"{key} {value:.1f}" for key, value in row.items() if value >= 0.05))
+        lines += [f"  {name}{limit}", "    " + "  ".join(f"{key} {value:.1f}" for key, value in row.items() if value >= 0.05)]
+    return lines
 
 
 def main() -> None:
@@ -109,17 +111,23 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=15)
     parser.add_argument("--processes", type=int, default=3, help="new processes of each kind")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--record", action="store_true", help="keep the results in benchmarks/results/")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
         print(json.dumps(in_child(*options.child)))
         return
     os.environ["TILELANG_DISABLE_CACHE"] = "1"
+    about = machine()
     result = {"compile": compile_times(options.repeat)}
-    show("Warm process, no cache: ms", result["compile"])
+    text = table("Warm process, no cache: ms", result["compile"])
+    print("\n".join(text), flush=True)
     if options.processes:
         result["processes"] = processes(options.processes)
-        show("New processes: ms", result["processes"])
+        text += table("New processes: ms", result["processes"])
+        print("\n".join(text[len(text) - 1 - 2 * len(result["processes"]) :]))
+    if options.record:
+        write("compile-time", about, result, text)
     if options.json:
         options.json.write_text(json.dumps(result, indent=1) + "\n")
 
