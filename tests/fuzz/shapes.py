@@ -78,7 +78,7 @@ class Shapes:
     def product_of(self, name: str, count: int) -> tuple[list[Stmt], list[Stmt]]:
         """A matrix product of two tiles that the loop loads: (statements of its body, statements before it)."""
         rng = self.rng
-        m, n, k = (rng.choice((8, 16, 24, 32)) for _ in range(3))
+        m, n, k = (64, rng.choice((16, 64)), 64) if rng.random() < 0.3 else (rng.choice((8, 16, 24, 32)) for _ in range(3))
         dtype = rng.choice(("float16", "float32", "bfloat16", "int8"))
         scope = "shared.dyn"
         (a, s1), (b, s2) = self.new_tile((m, k), dtype, scope), self.new_tile((k, n), dtype, scope)
