@@ -12,7 +12,7 @@ from typing import Any
 
 from ...errors import InternalError
 from ...ir.dialect import SHARED_SCOPES, THREAD_SCOPES, op_name
-from ...ir.rewrite import uses_memory, walk
+from ...ir.rewrite import walk
 from ...ir.tvm_api import Analyzer, Call, Cast, Expr, FloatImm, IntImm, StringImm, TensorLoad, Var, const, dtype_of, is_buffer, tirx
 from .addresses import parts
 from .cpp_types import HALF, c_type, is_float, is_small_float, literal, split
@@ -244,8 +244,8 @@ class Expressions:
         return f"tl::{name}<{kind}>({self.text(a)}, {self.text(b)})", PRIMARY
 
     def assuming(self, condition: Expr) -> AbstractContextManager[Any]:
-        """While a condition holds. Memory may change under it, so that nothing is learned from what it holds."""
-        return nullcontext() if uses_memory(condition) else self.analyzer.constraint_scope(condition)
+        """While a condition on positions holds. From one on data nothing is learned: memory changes, and sums of data wrap around."""
+        return nullcontext() if self.is_data(condition) else self.analyzer.constraint_scope(condition)
 
     def is_natural(self, value: Expr) -> bool:
         """Is this integer proved to be 0 or more?"""
