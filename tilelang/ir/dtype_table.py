@@ -57,7 +57,6 @@ ALIASES = {
     "tf32": "tfloat32", "fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64",
 }  # fmt: skip
 SCALARS = ("bool", *INTEGERS, *FLOATS, *SPECIAL, "handle")
-PACKS = (2, 4, 8, 16, 32, 64)
 _PYTHON = {bool: "bool", int: "int32", float: "float32"}
 _PACKED = re.compile(r"(.+?)_?x(\d+)")
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import TileNotSupportedError, TileTypeError
 from . import expr
-from .dtype_table import ALIASES, PACKS, SCALARS, TypeInfo, info, numpy_type, resolve
+from .dtype_table import TypeInfo, info, numpy_type, resolve
 from .tvm_api import Expr, Var
 
 
@@ -124,13 +124,3 @@ def _interned(name: str) -> dtype:
 def canonical(value: Any) -> dtype:
     """The element type named by a string, torch, NumPy, ml_dtypes, Python or TVM type; else `TileTypeError`."""
     return value if type(value) is dtype else _interned(resolve(value))
-
-
-def all_dtypes() -> dict[str, dtype]:
-    """Every element type that the language names, by its name in `T.`: scalars, packs and aliases."""
-    names = {name: canonical(name) for name in SCALARS if name != "handle"}
-    for name in [n for n in names if n not in ("float4_e2m1_unpacked", "tfloat32")]:
-        names.update({f"{name}x{lanes}": canonical(f"{name}x{lanes}") for lanes in PACKS})
-    short = ("short", "int", "uint", "long", "half", "float", "double", "ushort", "ulong", "char", "uchar")
-    names.update({alias: canonical(ALIASES[alias]) for alias in short})
-    return names
