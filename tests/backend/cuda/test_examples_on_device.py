@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tilelang.runtime.jit import JITFunction
 from tilelang.runtime.kernel import JITKernel
 from tilelang.target.device import device_count
 
@@ -62,6 +63,9 @@ def test_example(name, numpy_calls, capsys):
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    for value in vars(module).values():
+        if isinstance(value, JITFunction):  # it names a target of its own
+            value.options["target"] = "cuda"
     takes_target = "target" in inspect.signature(module.main).parameters
     module.main(**({"target": "cuda"} if takes_target else {}))
     assert "agrees with NumPy" in capsys.readouterr().out
