@@ -183,9 +183,7 @@ def owned_register(layout: LoopLayout, access: FragmentAccess, target: RegisterM
 def _is_own(layout: LoopLayout, access: FragmentAccess) -> bool:
     """Is it the element by which the iteration was found?"""
     prover = Analyzer()
-    return all(
-        prover.can_prove_equal(substitute(i, layout.values), c) for i, c in zip(access.indices, layout.coords, strict=True)
-    )
+    return all(prover.can_prove_equal(substitute(i, layout.values), c) for i, c in zip(access.indices, layout.coords, strict=True))
 
 
 def _registers_of(target: RegisterMap) -> np.ndarray:

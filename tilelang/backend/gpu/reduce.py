@@ -243,14 +243,14 @@ class _Emitter:
         plan, ctx = self.way.scratch, self.ctx
         assert plan is not None
         positions, ranks = plan.positions, plan.ranks
-        scratch = decl_buffer((positions, ranks), self.combine.dtype, "partials", SHARED_DYN, alignment=16, span=self.span)
+        scratch = decl_buffer((ranks, positions), self.combine.dtype, "partials", SHARED_DYN, alignment=16, span=self.span)
         ctx.temporaries.append(scratch)
         writers = [test(self.warps.thread) for test in plan.writers]
 
         def put(s: Any) -> list[Stmt]:
-            where = [plan.position(self.warps.thread, s), plan.rank(self.warps.thread, s)]
+            where = [plan.rank(self.warps.thread, s), plan.position(self.warps.thread, s)]
             stmt = store(scratch, load(self.total, [s]), [_expr(w) for w in where], self.span)
-            conditions = [*writers, *([tirx.LT(_expr(where[0]), const(positions, "int32"))] if plan.bounded else [])]
+            conditions = [*writers, *([tirx.LT(_expr(where[1]), const(positions, "int32"))] if plan.bounded else [])]
             return [IfThenElse(_all(conditions), stmt, None, self.span) if conditions else stmt]
 
         rest = [k for k in wide_dims(self.src) if k != self.dim]
@@ -263,11 +263,11 @@ class _Emitter:
             result = decl_buffer((1,), self.combine.dtype, "acc", "local.var", span=self.span)
 
             def step(w: Any) -> list[Stmt]:
-                return [store(result, self.step(load(result, [0]), load(scratch, [position, w])), [0], self.span)]
+                return [store(result, self.step(load(result, [0]), load(scratch, [w, position])), [0], self.span)]
 
             more = [serial(ranks - 1, lambda w: step(w + 1), ctx, "w")] if ranks > 1 else []
             final = store(self.out.source, self.finished(load(result, [0]), load(self.out.source, where)), where, self.span)
-            first = store(result, load(scratch, [position, const(0, "int32")]), [0], self.span)
+            first = store(result, load(scratch, [const(0, "int32"), position]), [0], self.span)
             return [AllocBuffer(result, None, self.span), first, *more, final]
 
         assert math.prod(extents) == positions
