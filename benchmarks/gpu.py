@@ -44,21 +44,30 @@ class Row:
     error: float
 
 
-def gemm(M: int, N: int, K: int, block: tuple[int, int, int] = (128, 128, 64), stages: int = 3, threads: int = 128):
-    block_M, block_N, block_K = block
+# Tile, stages and threads of a product by its size; found by trying on an H200.
+TILES = {1024: ((64, 128, 64), 6, 128)}
+TILE = ((128, 256, 64), 4, 256)
+
+
+def gemm(M: int, N: int, K: int, dtype: str = "bfloat16", transposed: bool = True):
+    """C = A B, or A times the transpose of B (transposed)."""
+    (block_M, block_N, block_K), stages, threads = TILES.get(min(M, N), TILE)
 
     @T.prim_func
-    def main(A: T.Tensor((M, K), "bfloat16"), B: T.Tensor((N, K), "bfloat16"), C: T.Tensor((M, N), "bfloat16")):
+    def main(A: T.Tensor((M, K), dtype), B: T.Tensor((N, K) if transposed else (K, N), dtype), C: T.Tensor((M, N), dtype)):
         with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=threads) as (bx, by):
-            A_shared = T.alloc_shared((block_M, block_K), "bfloat16")
-            B_shared = T.alloc_shared((block_N, block_K), "bfloat16")
+            A_shared = T.alloc_shared((block_M, block_K), dtype)
+            B_shared = T.alloc_shared((block_N, block_K) if transposed else (block_K, block_N), dtype)
             C_local = T.alloc_fragment((block_M, block_N), "float32")
             T.use_swizzle(8)
             T.clear(C_local)
             for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=stages):
                 T.copy(A[by * block_M, k * block_K], A_shared)
-                T.copy(B[bx * block_N, k * block_K], B_shared)
-                T.gemm(A_shared, B_shared, C_local, transpose_B=True)
+                if transposed:
+                    T.copy(B[bx * block_N, k * block_K], B_shared)
+                else:
+                    T.copy(B[k * block_K, bx * block_N], B_shared)
+                T.gemm(A_shared, B_shared, C_local, transpose_B=transposed)
             T.copy(C_local, C[by * block_M, bx * block_N])
 
     return main
@@ -234,10 +243,16 @@ def bf16(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
 
 
-def _gemm_row(n: int) -> Row:
+def _gemm_row(n: int, dtype: str, transposed: bool) -> Row:
+    kind = getattr(torch, dtype)
+
+    def times(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return a @ (b.T if transposed else b)
+
     return compare(
-        f"gemm bf16 {n}^3", gemm(n, n, n), lambda: (bf16(n, n), bf16(n, n), bf16(n, n)),
-        lambda a, b: a @ b.T, "cuBLAS", lambda a, b: a.float() @ b.float().T, 2.0 * n**3, "TFLOP/s", 3e-2,
+        f"gemm {dtype} {n}^3 {'NT' if transposed else 'NN'}", gemm(n, n, n, dtype, transposed),
+        lambda: tuple(bf16(n, n).to(kind) for _ in range(3)), times, "cuBLAS",
+        lambda a, b: times(a.float(), b.float()), 2.0 * n**3, "TFLOP/s", 3e-2,
     )  # fmt: skip
 
 
@@ -264,7 +279,11 @@ def rows() -> dict[str, Callable[[], Row]]:
     """Every measurement by name."""
     F, M, N = torch.nn.functional, 4096, 8192
     return {
-        **{f"gemm bf16 {n}": partial(_gemm_row, n) for n in (1024, 2048, 4096, 8192)},
+        **{
+            f"gemm {dtype} {n} {'NT' if transposed else 'NN'}": partial(_gemm_row, n, dtype, transposed)
+            for n in (1024, 2048, 4096, 8192)
+            for dtype, transposed in (("bfloat16", True), ("bfloat16", False), ("float16", True))
+        },
         "softmax": partial(_rows_row, "softmax", softmax(M, N), False, lambda x: x.float().softmax(1), M, N),
         "layernorm": partial(
             _rows_row, "layernorm", normalise(M, N, True), True, lambda x, w: F.layer_norm(x.float(), (N,), w.float(), eps=1e-6), M, N
