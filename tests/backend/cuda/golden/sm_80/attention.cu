@@ -168,15 +168,15 @@ extern "C" __global__ void __launch_bounds__(128) attention_kernel(const half_t*
     #pragma unroll
     for (int s = 0; s < 4; ++s) {
       if (tx % 4 == 0) {
-        partials[(tx / 64 * 32 + s * 8 + tx % 32 / 4) * 2 + tx % 64 / 32] = partial[s];
+        partials[tx % 64 / 32 * 64 + tx / 64 * 32 + s * 8 + tx % 32 / 4] = partial[s];
       }
     }
     __syncthreads();
     #pragma unroll
     for (int r = 0; r < 4; ++r) {
       const int i = tx / 64 * 32 + r * 8 + tx % 32 / 4;
-      float acc = partials[i * 2];
-      acc = fmaxf(acc, partials[i * 2 + 1]);
+      float acc = partials[i];
+      acc = fmaxf(acc, partials[64 + i]);
       top[r] = fmaxf(acc, top[r]);
     }
     // golden_programs.py:85
@@ -218,15 +218,15 @@ extern "C" __global__ void __launch_bounds__(128) attention_kernel(const half_t*
     #pragma unroll
     for (int s = 0; s < 4; ++s) {
       if (tx % 4 == 0) {
-        partials_1[(tx / 64 * 32 + s * 8 + tx % 32 / 4) * 2 + tx % 64 / 32] = partial_1[s];
+        partials_1[tx % 64 / 32 * 64 + tx / 64 * 32 + s * 8 + tx % 32 / 4] = partial_1[s];
       }
     }
     __syncthreads();
     #pragma unroll
     for (int r = 0; r < 4; ++r) {
       const int i = tx / 64 * 32 + r * 8 + tx % 32 / 4;
-      float acc = partials_1[i * 2];
-      acc += partials_1[i * 2 + 1];
+      float acc = partials_1[i];
+      acc += partials_1[64 + i];
       row_sum[r] = acc;
     }
     // golden_programs.py:90

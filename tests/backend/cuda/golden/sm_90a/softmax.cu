@@ -64,15 +64,15 @@ extern "C" __global__ void __launch_bounds__(128) softmax_kernel(const bfloat16_
   #pragma unroll
   for (int s = 0; s < 4; ++s) {
     if (tx % 32 == 0) {
-      partials[s * 4 + tx / 32] = partial[s];
+      partials[tx / 32 * 4 + s] = partial[s];
     }
   }
   __syncthreads();
   #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    float acc = partials[i * 4];
+    float acc = partials[i];
     for (int w = 0; w < 3; ++w) {
-      acc = fmaxf(acc, partials[i * 4 + w + 1]);
+      acc = fmaxf(acc, partials[(w + 1) * 4 + i]);
     }
     top[i] = acc;
   }
@@ -123,15 +123,15 @@ extern "C" __global__ void __launch_bounds__(128) softmax_kernel(const bfloat16_
   #pragma unroll
   for (int s = 0; s < 4; ++s) {
     if (tx % 32 == 0) {
-      partials_1[s * 4 + tx / 32] = partial_1[s];
+      partials_1[tx / 32 * 4 + s] = partial_1[s];
     }
   }
   __syncthreads();
   #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    float acc = partials_1[i * 4];
+    float acc = partials_1[i];
     for (int w = 0; w < 3; ++w) {
-      acc += partials_1[i * 4 + w + 1];
+      acc += partials_1[(w + 1) * 4 + i];
     }
     total[i] = acc;
   }
