@@ -27,7 +27,7 @@ def moved(program):
     return any("stages of" in text for text in notes(program))
 
 
-def calls(program, name, stage="plan_shared"):
+def calls(program, name, stage="relax_waits"):
     found = []
     walk(lower_to(program, SIMT, None, stage).body, {Call: lambda c: found.append(c) if op_name(c) == name else None})
     return found

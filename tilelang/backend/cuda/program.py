@@ -18,6 +18,7 @@ from ...ir.dialect import BARRIER, CLUSTER_BARRIER, GLOBAL, SHARED_SCOPES
 from ...ir.kernel import KernelRegion
 from ...ir.rewrite import walk
 from ...ir.tvm_api import AllocBuffer, Bind, DeclBuffer, For, PrimFunc, Range, TensorLoad, TensorRegion, Var, dtype_of, is_buffer, tirx
+from ...target.limits import SHARED_ALIGNMENT
 from .bulk import MAP_TYPE, TensorMap
 from .cpp_types import bytes_of, c_type
 from .expressions import Expressions
@@ -27,7 +28,6 @@ from .operators import Operators
 from .statements import Statements
 
 SHARED_KINDS = (*SHARED_SCOPES, BARRIER, CLUSTER_BARRIER)
-BLOCK_ALIGNMENT = 1024  # of the block's shared memory: what bulk copies with a 128-byte swizzle need
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ def _scalar_type(var: Var) -> str:
 
 def _head(kernel: KernelRegion, names: Names, code: str, size: int, o: Operators) -> list[str]:
     """The declarations before the body: shared memory, positions of block and thread, the random generator."""
-    lines = [f"  extern __shared__ __align__({BLOCK_ALIGNMENT}) uint8_t smem[];"] if size else []
+    lines = [f"  extern __shared__ __align__({SHARED_ALIGNMENT}) uint8_t smem[];"] if size else []
     swizzle = kernel.annotations.get("use_swizzle")
     used = lambda var: _mentions(code, names.of(var))  # noqa: E731
     if swizzle is not None and len(kernel.blocks) >= 2 and any(used(v) for v, _ in kernel.blocks[:2]):
