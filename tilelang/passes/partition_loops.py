@@ -234,7 +234,7 @@ class _Partition:
         if isinstance(node, BufferStore | Evaluate) and mentions(node, set(spread)):
             return self.nest(node, where)  # a nest without loops among the statements of a lowering
         result = self.scalar(node)
-        if isinstance(node, BufferStore) and node.buffer in self.demoted:
+        if isinstance(node, BufferStore) and node.buffer in self.demoted and not self.lowered:
             return guarded(result, [_is_zero(where)], node.span)
         return result
 

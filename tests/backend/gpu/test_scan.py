@@ -95,3 +95,21 @@ def test_in_place_in_registers():
     x, y = values((8, 64), "float32"), np.zeros((8, 64), np.float32)
     assert run(main, x, y)["scan"] == [FAST, FAST]
     np.testing.assert_array_equal(y, np.flip(np.cumsum(np.flip(np.cumsum(x, 1), 1), 1), 1))
+
+
+def test_a_fragment_that_a_view_moved_to_shared_memory():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "int32"), O: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=64):
+            t = T.alloc_fragment((64,), "int32")
+            T.copy(A, t)
+            v = T.view(t, (4, 16))
+            for i, j in T.Parallel(4, 16):
+                v[i, j] = v[i, j] + 1
+            T.cumsum(t, dim=0)
+            T.copy(t, O)
+
+    a = np.random.default_rng(8).integers(-9, 9, 64).astype(np.int32)
+    got = np.zeros_like(a)
+    tilelang.compile(main, target="simt")(a, got)
+    np.testing.assert_array_equal(got, np.cumsum(a + 1))
