@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import tilelang
 import tilelang.language as T
 from tests.backend.gpu.support import numpy_type, run, values
 
