@@ -7,6 +7,7 @@ that holds its element, when the executing thread owns it and the register is th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -164,17 +165,13 @@ def owned_register(layout: LoopLayout, access: FragmentAccess, target: RegisterM
     elements = layout.elements(access, target.layout.shape, layout.points())
     if elements is None or (elements[active] < 0).any() or len(target.held) != len(layout.registers.held):
         return None
-    place = _registers_of(target)
     threads = np.broadcast_to(np.arange(len(elements))[:, None], elements.shape)
-    wanted = place[threads[active], elements[active]]
-    if (wanted < 0).any():
+    place = target.register_of(threads, np.where(active, elements, 0))
+    if (place[active] < 0).any():
         return None
-    line = np.full(elements.shape[1], -1, dtype=np.int64)
-    for register in range(elements.shape[1]):
-        mine = place[np.nonzero(active[:, register])[0], elements[active[:, register], register]]
-        if len(mine) and (mine != mine[0]).any():
-            return None
-        line[register] = mine[0] if len(mine) else -1
+    line = np.where(active, place, -1).max(axis=0)
+    if (active & (place != line)).any():
+        return None
     if access.writes and not _covers(layout, access, target, elements, active, dynamic):
         return None
     return _line(line)
@@ -186,26 +183,23 @@ def _is_own(layout: LoopLayout, access: FragmentAccess) -> bool:
     return all(prover.can_prove_equal(substitute(i, layout.values), c) for i, c in zip(access.indices, layout.coords, strict=True))
 
 
-def _registers_of(target: RegisterMap) -> np.ndarray:
-    """Register of each (thread, element), -1 where the thread has none."""
-    size = int(np.prod(target.layout.shape))
-    place = np.full((len(target.held), size), -1, dtype=np.int64)
-    threads, registers = np.nonzero(target.held >= 0)
-    place[threads, target.held[threads, registers]] = registers
-    return place
-
-
 def _covers(layout: LoopLayout, access: FragmentAccess, target: RegisterMap, elements: Any, active: Any, dynamic: bool) -> bool:
     """Does every owner of a written element write it, whichever conditions hold?"""
-    held = layout.registers.held
-    pairs = np.unique(np.stack([held[active], elements[active]]), axis=1)
-    several = len(np.unique(pairs[1])) != pairs.shape[1] or bool(layout.serial)
+    written = _marked(elements[active], math.prod(target.layout.shape))
+    # An iteration names one element: as many elements as iterations unless two iterations name the same.
+    iterations = _marked(layout.registers.held[active], math.prod(layout.registers.layout.shape))
+    several = written.sum() != iterations.sum() or bool(layout.serial)
     if several and (dynamic or access.conditional):
         return False
-    threads = np.nonzero(active)[0]
-    done = len(np.unique(threads * (1 << 32) + elements[active]))
-    place = _registers_of(target)
-    return done == int((place[:, np.unique(elements[active])] >= 0).sum())
+    done = len(np.unique(np.nonzero(active)[0] * (1 << 32) + elements[active]))
+    return done == target.copies_of(written)
+
+
+def _marked(numbers: np.ndarray, count: int) -> np.ndarray:
+    """Which of 0 to count - 1 are among the numbers."""
+    found = np.zeros(count, bool)
+    found[numbers] = True
+    return found
 
 
 def _line(line: np.ndarray) -> tuple[int, tuple[Digit, ...]] | None:

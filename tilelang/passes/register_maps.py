@@ -7,10 +7,11 @@ a layout cannot be walked register by register). Every formula has been compared
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,9 @@ import numpy as np
 from ..ir.tvm_api import Expr, const, tirx
 from ..layout.algebra import unravel
 from ..layout.fragment import Fragment
+
+_known: dict[Any, RegisterMap | None] = {}  # by (shape, shape and digest of what is held)
+_MAX_KNOWN = 64
 
 
 @dataclass(frozen=True)
@@ -191,6 +195,28 @@ class RegisterMap:
         """Does every thread hold everything, in the same registers?"""
         return bool((self.held == self.held[:1]).all()) and set(self.held[0].tolist()) >= set(range(math.prod(self.layout.shape)))
 
+    @functools.cached_property
+    def _owned(self) -> tuple[np.ndarray, np.ndarray]:
+        """(thread * elements of the tile + element, register) of every place, sorted; the last register where a thread holds an element
+        twice."""
+        threads, registers = np.nonzero(self.held >= 0)
+        keys = threads * math.prod(self.layout.shape) + self.held[threads, registers]
+        order = np.argsort(keys, kind="stable")
+        keys, registers = keys[order], registers[order]
+        last = np.append(keys[1:] != keys[:-1], np.ones(min(len(keys), 1), bool))
+        return keys[last], registers[last]
+
+    def register_of(self, threads: np.ndarray, elements: np.ndarray) -> np.ndarray:
+        """The register of each (thread, flat element), -1 where the thread has none."""
+        keys, registers = self._owned
+        wanted = threads * math.prod(self.layout.shape) + elements
+        at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        return np.where(keys[at] == wanted, registers[at], -1)
+
+    def copies_of(self, elements: np.ndarray) -> int:
+        """How many (thread, element) there are of the elements marked in a mask of the tile."""
+        return int(elements[self._owned[0] % len(elements)].sum())
+
 
 def register_map(layout: Fragment, threads: int) -> RegisterMap | None:
     """The formulas of `layout`, which must fit on `threads` threads; None if it has none."""
@@ -199,6 +225,18 @@ def register_map(layout: Fragment, threads: int) -> RegisterMap | None:
         return None
     held = np.full((threads, small.shape[1]), -1, dtype=np.int64)
     held[: len(small)] = small
+    # Many fragments of a program have one layout, each made anew: what it holds tells them apart, not who made it.
+    key = layout.shape, held.shape, hashlib.blake2b(held.tobytes(), digest_size=16).digest()
+    if key not in _known:
+        if len(_known) >= _MAX_KNOWN:
+            _known.clear()
+        _known[key] = _formulas(layout, held)
+    found = _known[key]
+    return None if found is None else replace(found, layout=layout)
+
+
+def _formulas(layout: Fragment, held: np.ndarray) -> RegisterMap | None:
+    """The map of what the threads of `layout` hold, if it has formulas."""
     active = held >= 0
     shape = layout.shape
     coordinates = [fit(c, active) for c in unravel(np.maximum(held, 0), shape)]
