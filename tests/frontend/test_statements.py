@@ -386,3 +386,29 @@ def test_vector_indices_store_as_many_elements_as_they_have_lanes():
     pairs = a.reshape(16, 4)
     assert np.array_equal(b[0], a + 1)
     assert np.array_equal(b[1].reshape(16, 4), np.stack([pairs[:, 0], np.full(16, 2.5), pairs[:, 1], np.full(16, 2.5)], 1))
+
+
+def test_names_of_kernels_are_their_own():
+    """Kernels in branches, in loops and after them may use the same name for the index of a block."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64,), "int32"), times: T.int32):
+        with T.Kernel(2, threads=32) as bx:
+            for i in T.Parallel(32):
+                A[bx * 32 + i] = bx
+        for k in T.serial(times):
+            if k % 2 == 0:
+                with T.Kernel(2, threads=32) as bx:
+                    for i in T.Parallel(32):
+                        A[bx * 32 + i] += 10
+            else:
+                with T.Kernel(1, 2, threads=32) as (by, bx):
+                    for i in T.Parallel(32):
+                        A[bx * 32 + i] += 100 + by
+        with T.Kernel(2, threads=32) as bx:
+            for i in T.Parallel(32):
+                A[bx * 32 + i] += 1000 * bx
+
+    a = np.zeros(64, np.int32)
+    tilelang.compile(main, target="cpu")(a, 3)
+    assert np.array_equal(a, np.repeat([120, 1121], 32))

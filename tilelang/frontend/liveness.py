@@ -114,7 +114,8 @@ class Liveness:
                 return self._loop(node, out)
             case ast.With():
                 self.after[node] = out
-                return loads(*[i.context_expr for i in node.items]) | self._block(node.body, out) | out
+                bound = frozenset(n for i in node.items if i.optional_vars is not None for n in _targets(i.optional_vars))
+                return loads(*[i.context_expr for i in node.items]) | (self._block(node.body, out) - bound) | out
             case ast.Break() | ast.Continue() if self._loops:
                 return self._loops[-1].after if isinstance(node, ast.Break) else self._loops[-1].head
             case ast.Return() | ast.Raise():
