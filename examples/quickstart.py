@@ -1,6 +1,6 @@
 """The first program: C = relu(A @ B), checked against NumPy and timed.
 
-    python examples/quickstart.py
+python examples/quickstart.py
 """
 
 import time

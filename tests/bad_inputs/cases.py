@@ -71,7 +71,12 @@ ALLOCATION = [
         ("parallel",),
         "for i in T.Parallel(8):\n    s = T.alloc_shared((8,), 'float32')  #!\n    s[i] = 0.0",
     ),
-    body("local_by_parallel_index", "ValueError", ("loc", "T.Parallel"), "loc = T.alloc_local((8,), 'float32')\nfor i in T.Parallel(8):\n    loc[i] = 0.0  #!"),
+    body(
+        "local_by_parallel_index",
+        "ValueError",
+        ("loc", "T.Parallel"),
+        "loc = T.alloc_local((8,), 'float32')\nfor i in T.Parallel(8):\n    loc[i] = 0.0  #!",
+    ),
     Case("outside_kernel", "RuntimeError", ("alloc_shared",), source="T.alloc_shared((4,), 'float32')\n", line=False),
     Case(
         "in_function_outside_kernel",
@@ -161,7 +166,12 @@ EXPRESSIONS = [
     body("unknown_keyword", "TypeError", ("T.print()", "mesg"), "T.print(X[0], mesg='a')  #!"),
     body("python_sorts_device_values", "TypeError", ("sorted", "truth"), "Y[0] = sorted([X[0], X[1]])[0]  #!"),
     body("dict_of_device_value", "TypeError", ("dict", "device value"), "Y[0] = {1: 2}[T.get_thread_binding()]  #!"),
-    body("unknown_attribute", "TileAttributeError", ("alloc_sharedd", "did you mean alloc_shared"), "s = T.alloc_sharedd((4,), 'float32')  #!"),
+    body(
+        "unknown_attribute",
+        "TileAttributeError",
+        ("alloc_sharedd", "did you mean alloc_shared"),
+        "s = T.alloc_sharedd((4,), 'float32')  #!",
+    ),
     body("math_of_buffer", "TypeError", ("X",), "Y[0] = T.exp(X)  #!"),
     body("math_of_string", "TypeError", ("abc",), "Y[0] = T.exp('abc')  #!"),
     body("cast_type", "TypeError", ("flaot",), "Y[0] = T.cast(X[0], 'flaot')  #!"),
@@ -257,9 +267,7 @@ KERNELS = [
         ("twice",),
         source="@T.macro\ndef twice(x):\n    x[0] = x[0] * 2.0\n\n\n@T.prim_func\ndef main(X: T.Tensor((4,), 'float32')):\n    with T.Kernel(1, threads=32):\n        twice(X, X)  #!\n",
     ),
-    Case(
-        "macro_outside", "RuntimeError", ("twice",), source="@T.macro\ndef twice(x):\n    x[0] = x[0] * 2.0\n\n\ntwice(3)\n", line=False
-    ),
+    Case("macro_outside", "RuntimeError", ("twice",), source="@T.macro\ndef twice(x):\n    x[0] = x[0] * 2.0\n\n\ntwice(3)\n", line=False),
     Case("copy_outside", "RuntimeError", ("T.copy",), source="T.copy(1, 2)\n", line=False),
     Case(
         "eager_tensor_missing",

@@ -155,6 +155,7 @@ def test_testing_main(tmp_path):
 
 def test_deprecated_and_map_torch_type():
     torch = pytest.importorskip("torch")
+
     @deprecated("old", "new", "2.0")
     def old(x):
         return x + 1

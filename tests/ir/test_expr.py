@@ -113,7 +113,6 @@ def test_folding_agrees_with_python(op, name, data):
         assert not facts.low <= exact <= min(facts.high, (1 << 63) - 1)
 
 
-
 def test_comparisons_give_bool_and_never_raise_for_foreign_values():
     x = var("int32")
     assert kind(expr.binary("<", x, 3)) == "bool"

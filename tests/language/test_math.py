@@ -114,7 +114,7 @@ def test_integers(dtype):
 
 def test_bool_operators():
     x = (np.arange(N) % 2).astype(bool)
-    y = (np.arange(N) % 3 == 0)
+    y = np.arange(N) % 3 == 0
     for function, reference in (
         (T.bitwise_xor, x ^ y), (T.bitwise_and, x & y), (T.EQ, x == y), (T.NE, x != y), (T.LT, ~x & y), (T.max, x | y), (T.Sub, x != y),
     ):  # fmt: skip

@@ -216,7 +216,7 @@ def test_alignment_on_request_and_reuse_off():
 def test_checker_refuses_a_wrong_place(facts):
     a = shared("a", 64)
     launch = match_kernel(kernel([Y], lambda _, t: [AllocBuffer(a, {"tl.alloc": facts}), store(a, 0.0, [t[0]])], threads=(64,)).body)
-    with pytest.raises(InternalError, match="a at .* bytes for 2048 bits"):
+    with pytest.raises(InternalError, match=r"a at .* bytes for 2048 bits"):
         check_plan(launch, {})
 
 

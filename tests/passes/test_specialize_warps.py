@@ -1,4 +1,4 @@
-"""Warp roles: which kernels get them, what the producer's slice holds, and that the emulated kernel computes what the serial program does."""
+"""Warp roles: which kernels get them, what the producer's slice holds, and that the emulated kernel computes what a serial one does."""
 
 from __future__ import annotations
 
@@ -121,7 +121,9 @@ def test_tiles_with_different_uses_have_rings_of_their_own():
 
 def test_the_slice_holds_the_loops_and_conditions_around():
     @T.prim_func
-    def main(A: T.Tensor((256, 64), "float16"), B: T.Tensor((64, 64), "float16"), L: T.Tensor((2,), "int32"), C: T.Tensor((64, 64), "float32")):
+    def main(
+        A: T.Tensor((256, 64), "float16"), B: T.Tensor((64, 64), "float16"), L: T.Tensor((2,), "int32"), C: T.Tensor((64, 64), "float32")
+    ):
         with T.Kernel(1, threads=128):
             a = T.alloc_shared((64, 64), "float16")
             b = T.alloc_shared((64, 64), "float16")
@@ -135,7 +137,7 @@ def test_the_slice_holds_the_loops_and_conditions_around():
                         T.gemm(a, b, c)
             T.copy(c, C)
 
-    kernel, parts = regions(main)
+    _, parts = regions(main)
     loops = []
     walk(parts[1,], {For: lambda f: loops.append(str(f.loop_var.name))})
     assert loops == ["part", "i"]
@@ -178,7 +180,9 @@ def test_switched_off():
 
 def test_a_bound_that_the_kernel_computes():
     @T.prim_func
-    def main(A: T.Tensor((256, 64), "float16"), B: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 64), "float32"), N: T.Tensor((1,), "int32")):
+    def main(
+        A: T.Tensor((256, 64), "float16"), B: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 64), "float32"), N: T.Tensor((1,), "int32")
+    ):
         with T.Kernel(1, threads=128):
             a = T.alloc_shared((64, 64), "float16")
             b = T.alloc_shared((64, 64), "float16")

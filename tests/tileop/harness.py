@@ -104,4 +104,3 @@ def serial(func: PrimFunc) -> PrimFunc:
         return BufferStore(block.source, new[str(call.attrs["kind"])](), place)
 
     return rewrite(func, {AttrStmt: strip, For: loop, Evaluate: atomic})
-

@@ -328,11 +328,7 @@ class Branch:
             return
         scalars = all((v is not MISSING and owner.trace.is_scalar(v)) or owner.trace.is_variable(v) for v in (yes, no))
         if not scalars or name not in self.flow.survivors:
-            why = (
-                "it was bound under a run-time condition"
-                if not bound
-                else "the branches of a run-time condition bind it differently"
-            )
+            why = "it was bound under a run-time condition" if not bound else "the branches of a run-time condition bind it differently"
             owner.forget(name, why)
             return
         yes, no = owner.trace.read(yes), owner.trace.read(no)

@@ -84,7 +84,7 @@ OPS = (
     # operands are described by the record of `backend/gpu/instr.py` that attr "name" selects; roles: attr "roles"
     OpInfo("tl.instr", ("v*",), doc="one hardware instruction; attrs name, roles (one letter for each operand)"),
     # the third operand is a condition: where it is false the chunk is zeros and the source is not read
-    OpInfo("tl.cp_async", ("w", "r", "v*"), doc="asynchronous copy of 4, 8 or 16 contiguous bytes, global to shared; lands when waited for"),
+    OpInfo("tl.cp_async", ("w", "r", "v*"), doc="copy of 4, 8 or 16 contiguous bytes, global to shared; lands when waited for"),
     OpInfo("tl.cp_async_commit", (), doc="close a group of asynchronous copies"),
     OpInfo("tl.cp_async_wait", ("v",), doc="wait until at most so many groups are in flight; visible to this thread only"),
     OpInfo("tl.sync_threads", ("v*",), collective=True, doc="block barrier; optional barrier id and count"),
@@ -94,16 +94,16 @@ OPS = (
     OpInfo("tl.vote", ("v*",), warp=True, doc="attrs kind any|all|ballot|activemask|match_any|match_all"),
     OpInfo("tl.block_vote", ("v",), collective=True, doc="attrs kind count|and|or: __syncthreads_count and kin"),
     OpInfo("tl.warp_reduce", ("v",), warp=True, doc="attrs kind sum|max|min|bitand|bitor|bitxor"),
-    OpInfo("tl.print", ("v*",), doc="attrs message, dtype; operand: an expression, or a region printed whole (an element: optionally with the index to show)"),
+    OpInfo("tl.print", ("v*",), doc="attrs message, dtype; an expression, or a region printed whole (an element: with the index to show)"),
     OpInfo("tl.device_assert", ("v",), doc="attrs message"),
     OpInfo("tl.mbarrier_init", ("u", "v"), doc="arrive count"),
     OpInfo("tl.mbarrier_wait", ("u", "v"), doc="wait until the phase of this parity has completed"),
     OpInfo("tl.mbarrier_arrive", ("u", "v*"), doc="arrive; optional cluster rank"),
     # bytes count in kernels with bulk loads; where every copy is complete when it returns there are none to wait for
-    OpInfo("tl.mbarrier_expect_tx", ("u", "v"), doc="the running phase also waits for so many bytes of bulk loads; attrs arrive: then arrive"),
+    OpInfo("tl.mbarrier_expect_tx", ("u", "v"), doc="the phase also waits for so many bytes of bulk loads; attrs arrive: then arrive"),
     # bulk copies: a dense block of shared memory (begins at the region's first element, row-major in the order of the tensor's region,
     # with the hardware's swizzle of attr swizzle = 0, 32, 64 or 128 bytes) and a box of a tensor; executed by one thread for each copy
-    OpInfo("tl.tma_load", ("w", "r", "u"), doc="shared block, box of a tensor (zeros outside), mbarrier that gets the bytes; attrs swizzle"),
+    OpInfo("tl.tma_load", ("w", "r", "u"), doc="shared block, box of a tensor (zeros outside), its mbarrier; attrs swizzle"),
     OpInfo("tl.tma_store", ("r", "w"), doc="shared block, box of a tensor (nothing outside is written); attrs swizzle"),
     OpInfo("tl.bulk_commit", (), doc="close a group of this thread's bulk stores"),
     OpInfo("tl.bulk_wait", ("v",), doc="wait until at most so many groups are open; attrs read: until they have read shared memory"),
@@ -114,7 +114,7 @@ OPS = (
     OpInfo("tl.wgmma_commit", (), warp=True, doc="close a group of this warp's products"),
     OpInfo("tl.wgmma_wait", ("v", "u"), warp=True, doc="until at most so many groups are in flight; registers that are safe then"),
     # number: how many bodies of the loop were executed before; attr again: is the ring used by further loops?
-    OpInfo("tl.slot_release", ("u", "v", "r"), doc="barriers of a ring, number, tiles (an element of each): this warp has read slot number % slots"),
+    OpInfo("tl.slot_release", ("u", "v", "r"), doc="barriers, number, tiles (an element each): this warp has read slot number % slots"),
     OpInfo("tl.gpu_only", ("v*",), doc="a statement that exists on GPUs only; attrs what: its name in the language"),
     OpInfo("tl.hint", ("v*",), doc="no effect on results; attrs what"),
     OpInfo("tl.math", ("v*",), EFFECT_PURE, doc="elementwise function without an operator of TVM; attrs name"),

@@ -137,6 +137,7 @@ __all__ = [
     "structural_map", "structural_mutate", "structural_visit", "structural_walk", "tirx", "tvm", "tvm_ir", "type_indices",
 ]  # fmt: skip
 
+
 @functools.lru_cache(maxsize=65536)
 def make_span(at: Location) -> Span:
     return Span(SourceName(at.file), at.line, at.end_line or at.line, at.column, at.end_column or at.column)

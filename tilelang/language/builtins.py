@@ -212,5 +212,3 @@ def assume(condition: Any) -> None:
     builder = current("T.assume")
     if builder.kernel is not None:
         builder.evaluate(make_call("tl.hint", [ex.truth(condition)], span=builder.span(), what="assume"))
-
-

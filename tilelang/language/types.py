@@ -157,9 +157,7 @@ def _alias(what: str, shape: Any, dtype: Any, data: Any, strides: Any, scope: An
 
 
 def _declare(builder: builders.Builder, param: TensorParam, data: Expr) -> Var:
-    buffer = decl_buffer(
-        param.shape, param.dtype.storage, builder.name("tensor"), param.scope, strides=param.strides, span=builder.span()
-    )
+    buffer = decl_buffer(param.shape, param.dtype.storage, builder.name("tensor"), param.scope, strides=param.strides, span=builder.span())
     builder.emit(DeclBuffer(buffer, builder.span(), data=data))
     return buffer
 

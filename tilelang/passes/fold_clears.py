@@ -1,7 +1,7 @@
 """A product that finds its accumulator just cleared clears it itself.
 
-In: a TILE program. Out: the same without `T.clear(C)` where a `T.gemm` into C follows, in the same sequence and with nothing in between that
-touches C: matrix instructions then begin with a sum of zero for nothing.
+In: a TILE program. Out: the same without `T.clear(C)` where a `T.gemm` into C follows, in the same sequence and with nothing in between
+that touches C: matrix instructions then begin with a sum of zero for nothing.
 """
 
 from __future__ import annotations

@@ -173,8 +173,7 @@ def same_block(a: TensorRegion, b: TensorRegion) -> bool:
         return False
     prover = Analyzer()
     return all(
-        prover.can_prove_equal(x.min, y.min) and prover.can_prove_equal(x.extent, y.extent)
-        for x, y in zip(a.region, b.region, strict=True)
+        prover.can_prove_equal(x.min, y.min) and prover.can_prove_equal(x.extent, y.extent) for x, y in zip(a.region, b.region, strict=True)
     )
 
 

@@ -8,8 +8,8 @@ import pytest
 import tilelang
 import tilelang.language as T
 from tilelang.backend.cpu.machine import machine_of
-from tilelang.backend.llvm import host_cpu
 from tilelang.backend.cpu.masked_stores import mend
+from tilelang.backend.llvm import host_cpu
 from tilelang.knobs import knobs
 
 

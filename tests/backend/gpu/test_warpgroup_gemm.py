@@ -16,7 +16,9 @@ HOPPER = parse_target("simt -arch=sm_90a")
 NUMPY = {"bfloat16": ml_dtypes.bfloat16, "float8_e4m3fn": ml_dtypes.float8_e4m3fn, "float8_e5m2": ml_dtypes.float8_e5m2}
 
 
-def gemm(m, n, k, dtype="float16", flips=(False, False), threads=128, policy=T.GemmWarpPolicy.Square, left="shared", out="float32", clear=False):
+def gemm(
+    m, n, k, dtype="float16", flips=(False, False), threads=128, policy=T.GemmWarpPolicy.Square, left="shared", out="float32", clear=False
+):
     @T.prim_func
     def main(
         A: T.Tensor((k, m) if flips[0] else (m, k), dtype), B: T.Tensor((n, k) if flips[1] else (k, n), dtype), C: T.Tensor((m, n), out)

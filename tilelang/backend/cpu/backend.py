@@ -23,10 +23,16 @@ BACKEND = Backend(
     version=version,
     lowerings=(GEMM, REDUCE),
     slots={
-        "loops": (("prepare_threads", prepare_threads), ("block_threads", block_threads),),
+        "loops": (
+            ("prepare_threads", prepare_threads),
+            ("block_threads", block_threads),
+        ),
         "last": (
-            ("lower_effects", lower_effects), ("solve_symbols", solve_symbols), ("legalize_scalars", legalize_scalars),
-            ("spread_grid", spread_grid), ("widen_offsets", widen_offsets),
+            ("lower_effects", lower_effects),
+            ("solve_symbols", solve_symbols),
+            ("legalize_scalars", legalize_scalars),
+            ("spread_grid", spread_grid),
+            ("widen_offsets", widen_offsets),
         ),
     },
 )

@@ -42,5 +42,3 @@ def narrow_bfloat(value: Expr, lanes: int = 1) -> Expr:
 
 def is_bfloat(dtype: str) -> bool:
     return dtype == "bfloat16" or dtype.startswith("bfloat16x")
-
-

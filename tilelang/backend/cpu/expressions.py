@@ -46,4 +46,3 @@ def f32(value: float) -> Expr:
 
 def cast(value: Expr, dtype: str) -> Expr:
     return value if str(value.ty.dtype) == dtype else tirx.Cast(dtype, value)
-
