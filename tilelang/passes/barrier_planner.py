@@ -41,7 +41,7 @@ class _Pending:
 
     @property
     def key(self) -> Any:
-        return self.print.serial, tuple(str(d.base) for d in self.print.dims)
+        return self.print.key
 
 
 _State = dict[Any, _Pending]
@@ -111,6 +111,8 @@ class BarrierPlanner:
         self.unresolved: dict[tuple[int, int], tuple[Footprint, Footprint]] = {}
         self._fixed: list[tuple[dict[Node, Group], Node]] = []
         self._olds: dict[tuple[Node, Var], Var] = {}
+        self._tables: dict[tuple[Node, bool], dict[Var, Any]] = {}
+        self._moves: dict[tuple[Footprint, Node, bool], Footprint] = {}
         self._collect = True
         self._path: list[Node] = []
         self._loops: list[_Loop] = []
@@ -218,14 +220,14 @@ class BarrierPlanner:
 
     def _later(self, moment: _Moment, node: Node, level: int, any_earlier: bool) -> _Moment:
         """What happened so far, seen from the next iteration."""
-        table = self._old_names(node, any_earlier)
-        return self._renamed(moment, table, level)
+        return self._renamed(moment, node, any_earlier, level)
 
     def _outside(self, moment: _Moment, node: Node, level: int) -> _Moment:
         """What happened so far, seen from behind the loop."""
-        return self._renamed(moment, self._old_names(node, True), level)
+        return self._renamed(moment, node, True, level)
 
     def _old_names(self, node: Node, any_earlier: bool) -> dict[Var, Any]:
+        """The variables of a loop in terms of its next iteration, or as values of some earlier one."""
         table: dict[Var, Any] = {v: self._old(node, v) for v in node.declared}
         if isinstance(node.stmt, For):
             var = node.stmt.loop_var
@@ -244,14 +246,22 @@ class BarrierPlanner:
             self._olds[key] = old
         return self._olds[key]
 
-    def _renamed(self, moment: _Moment, table: dict[Var, Any], level: int) -> _Moment:
+    def _renamed(self, moment: _Moment, node: Node, any_earlier: bool, level: int) -> _Moment:
         result = _Moment()
         for target, source in ((result.finished, moment.finished), (result.flying, moment.flying)):
             for entry in source.values():
-                bases = older(tuple(d.base for d in entry.print.dims), table)
-                moved = replace(entry, print=entry.print.at(bases), depth=min(entry.depth, level))
+                moved = replace(entry, print=self._moved(entry.print, node, any_earlier), depth=min(entry.depth, level))
                 target[moved.key] = moved
         return result
+
+    def _moved(self, touch: Footprint, node: Node, any_earlier: bool) -> Footprint:
+        """An access in the variables of a later moment. The same ones come round in every execution."""
+        key = touch, node, any_earlier
+        if key not in self._moves:
+            if (node, any_earlier) not in self._tables:
+                self._tables[node, any_earlier] = self._old_names(node, any_earlier)
+            self._moves[key] = touch.at(older(tuple(d.base for d in touch.dims), self._tables[node, any_earlier]))
+        return self._moves[key]
 
     # ---------------------------------------------------------------- effects
     def _region(self) -> Node | None:

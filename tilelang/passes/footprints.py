@@ -7,6 +7,7 @@ plus a part enumerated with NumPy over all threads and inner iterations. What ca
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -73,6 +74,11 @@ class Footprint:
     @property
     def writes(self) -> bool:
         return self.mode != "r"
+
+    @functools.cached_property
+    def key(self) -> tuple[int, tuple[str, ...]]:
+        """The access and the moment it is described for."""
+        return self.serial, tuple(str(d.base) for d in self.dims)
 
     def at(self, bases: Sequence[Any]) -> Footprint:
         """The same access with other bases (of another iteration of an outer loop)."""
@@ -174,7 +180,7 @@ class Footprints:
         index = substitute(r.min, self.values) if self.values and is_expr(r.min) else r.min
         if holds_load(index):
             return None
-        known = [*self.uniform.thread_vars, *around.loops]
+        known = dict.fromkeys([*self.uniform.thread_vars, *around.loops])
         base, moving = None, None
         for sign, term in _terms(index):
             named: list[Var] = []
@@ -227,16 +233,23 @@ class Footprints:
                 except LayoutError:
                     rel = None
             dims.append((part[0] if part is not None else None, rel))
-        mask, exact = np.ones(shape, bool), around.certain
-        for condition in conditions:
-            try:
-                mask = mask & np.asarray(evaluate(condition, env), bool)
-            except LayoutError:
-                exact = False
-        keep = slice(None) if mask.all() else mask.ravel()
+        keep, exact = self._where(conditions, env, shape)
         flat = lambda a: np.broadcast_to(a, shape).ravel()[keep]  # noqa: E731
         found = tuple(Dim(base, None if rel is None else flat(rel)) for base, rel in dims)
-        return found, flat(_axis(threads, 0, len(shape))), exact
+        return found, flat(_axis(threads, 0, len(shape))), exact and around.certain
+
+    def _where(self, conditions: Sequence[Any], env: dict[Var, np.ndarray], shape: Sequence[int]) -> tuple[Any, bool]:
+        """(the points at which the conditions hold, as an index of the flat arrays; whether all conditions could be evaluated)"""
+        masks: list[np.ndarray] = []
+        exact = True
+        for condition in conditions:
+            try:
+                masks.append(np.asarray(evaluate(condition, env), bool))
+            except LayoutError:
+                exact = False
+        if all(mask.all() for mask in masks):
+            return slice(None), exact
+        return np.broadcast_to(functools.reduce(np.logical_and, masks), shape).ravel(), exact
 
     def _environment(self, threads: np.ndarray, used: list[Var], around: _Around, rank: int) -> dict[Var, np.ndarray]:
         env: dict[Var, np.ndarray] = {}

@@ -65,7 +65,10 @@ class TreeBuilder:
         if isinstance(stmt, While) and not self.uniform.diverges(stmt):
             body = self.build(stmt.body)
             return Node("while", stmt, [body], self._touches(stmt.condition), _declared(stmt.body), self.group)
-        if isinstance(stmt, For) and not self.uniform.diverges(stmt) and not self._quiet(stmt):
+        if isinstance(stmt, For) and not self.uniform.diverges(stmt):
+            quiet = self._quiet(stmt)
+            if quiet is not None:
+                return Node("leaf", stmt, [], quiet, group=self.group)
             runs = isinstance(stmt.extent, IntImm) and int(stmt.extent) > 0
             touches = [*self._touches(stmt.min), *self._touches(stmt.extent)]
             return Node("loop", stmt, [self.build(stmt.body)], touches, _declared(stmt.body), self.group, runs=runs)
@@ -96,12 +99,12 @@ class TreeBuilder:
             kind = "barrier"
         return Node(kind, stmt, [], self._touches(stmt), group=self.group)
 
-    def _quiet(self, loop: For) -> bool:
-        """Can the loop stay whole: no synchronisation inside and no two accesses of different threads that meet?"""
+    def _quiet(self, loop: For) -> list[Footprint] | None:
+        """The accesses of a loop that can stay whole: no synchronisation inside and no two accesses of different threads that meet."""
         if calls(loop, (*BLOCK_BARRIERS, *_ASYNC, *_MBARRIERS, *LEAVE, "tl.cp_async", "tl.hint")) or _holds_region(loop):
-            return False
+            return None
         touches = self._touches(loop)
-        return not any(self.proof.may_race(a, b) for a, b in combinations_with_replacement(touches, 2))
+        return None if any(self.proof.may_race(a, b) for a, b in combinations_with_replacement(touches, 2)) else touches
 
 
 def calls(stmt: Any, names: tuple[str, ...]) -> bool:

@@ -98,6 +98,10 @@ class Uniformity:
         self.ragged: set[Any] = set()  # loops that some threads leave before others
         self.inner: set[Var] = set()  # memory of single iterations of T.Parallel, not of threads
         walk(kernel.body, {(For, AttrStmt): self._note_inner})
+        # What a node names and calls does not change while the answers do: it is looked up once.
+        self._named: dict[Any, frozenset[Var]] = {}
+        self._told_apart: dict[Any, bool] = {}
+        self._written: dict[Stmt, list[Var]] = {}
         self.demanded = self._demanded(kernel.body)
         while True:
             before = len(self.varying), len(self.ragged)
@@ -110,13 +114,20 @@ class Uniformity:
     # ---------------------------------------------------------------- answers
     def varies(self, node: Any) -> bool:
         """Can this expression have different values in different threads?"""
-        return self.mentions(node) or _calls(node, lambda c: op_name(c) in PER_THREAD or (is_warp_call(c) and op_name(c) != BLOCK_VOTE))
+        if self.mentions(node):
+            return True
+        if node not in self._told_apart:
+            self._told_apart[node] = _calls(node, lambda c: op_name(c) in PER_THREAD or (is_warp_call(c) and op_name(c) != BLOCK_VOTE))
+        return self._told_apart[node]
 
     def mentions(self, node: Any) -> bool:
         """Is a thread index, a varying binding or varying memory named in it?"""
-        found: list[Var] = []
-        walk(node, {Var: lambda v: found.append(v) if v in self.thread_vars or self.roots.get(v, v) in self.varying else None})
-        return bool(found)
+        named = self._named.get(node)
+        if named is None:
+            found: set[Var] = set()
+            walk(node, {Var: lambda v: found.add(v if v in self.thread_vars else self.roots.get(v, v))})
+            named = self._named[node] = frozenset(found)
+        return not (named.isdisjoint(self.thread_vars) and named.isdisjoint(self.varying))
 
     def private(self, buffer: Var) -> bool:
         """Does each thread need its own copy?"""
@@ -186,9 +197,9 @@ class Uniformity:
                 self.ragged.add(loop)
             return
         if diverged or self.varies(stmt):
-            for access in accesses(stmt, self.roots):
-                if access.writes and _of_thread(access.root) and access.root not in self.inner:
-                    self.varying.add(access.root)
+            if stmt not in self._written:
+                self._written[stmt] = [a.root for a in accesses(stmt, self.roots) if a.writes and _of_thread(a.root)]
+            self.varying.update(root for root in self._written[stmt] if root not in self.inner)
 
     def _note_inner(self, node: Any) -> None:
         if is_collective(node):
