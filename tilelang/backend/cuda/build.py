@@ -10,6 +10,7 @@ import functools
 import json
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from . import hooks, toolchain
 from .host import host_function, takes_tensors
 from .host_code import HostCode, compile_host, host_version
 from .host_values import pass_values
-from .launch import Launcher
+from .launch import Launcher, machine_code
 from .program import CudaProgram, KernelText, compile_flags, print_kernel, source_text, written_buffers
 
 PROGRAM = "program.json"
@@ -76,20 +77,26 @@ def _order(func: PrimFunc) -> dict[Var, int]:
 
 
 def build(func: PrimFunc, ctx: PassContext, memory: str = "cuda") -> Artifact:
-    """Print; compile if the architecture is known and a compiler is here. memory: as `compile_host` takes it."""
+    """Print; compile if the architecture is known and a compiler is here. memory: as `compile_host` takes it. The device's code and the
+    host's are compiled side by side, so their seconds overlap."""
     start = time.perf_counter()
     program, host = print_program(func, ctx)
     seconds = {"print": time.perf_counter() - start}
-    start = time.perf_counter()
-    code = compile_host(host, ctx, memory)
-    seconds["host"] = time.perf_counter() - start
     arch = target_arch(ctx)
-    launcher = Launcher(program, code, arch, plain=_plain(ctx, memory))
-    if arch and toolchain.available():
+    with ThreadPoolExecutor(1) as device:  # the compiler runs outside of Python's lock
+        cubin = device.submit(_cubin, program, arch, seconds) if arch and toolchain.available() else None
         start = time.perf_counter()
-        launcher.cubin(arch)
-        seconds["nvrtc"] = time.perf_counter() - start
-    return _artifact(launcher, ctx, seconds)
+        code = compile_host(host, ctx, memory)
+        seconds["host"] = time.perf_counter() - start
+        cubins = {(arch, False): cubin.result()} if cubin is not None else {}
+    return _artifact(Launcher(program, code, arch, cubins, _plain(ctx, memory)), ctx, seconds)
+
+
+def _cubin(program: CudaProgram, arch: str, seconds: dict[str, float]) -> toolchain.Cubin:
+    start = time.perf_counter()
+    cubin = machine_code(program, arch)
+    seconds["nvrtc"] = time.perf_counter() - start
+    return cubin
 
 
 def _plain(ctx: PassContext, memory: str) -> Callable[[], Launcher] | None:

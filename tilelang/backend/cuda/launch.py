@@ -57,6 +57,11 @@ class _ThreadState(threading.local):
         self.workspaces: list[Any] = []
 
 
+def machine_code(program: CudaProgram, arch: str, careful: bool = False) -> Cubin:
+    """One of the program's texts compiled for an architecture."""
+    return compile_source(program.careful if careful else program.text, arch, program.flags, program.name)
+
+
 class Launcher:
     """Callable with the program's arguments. arch: architecture to compile for; "" asks each device. cubins: machine code by architecture
     and whether it is the careful text's. plain: makes the launcher of the program without bulk copies, when a tensor comes that they
@@ -117,8 +122,7 @@ class Launcher:
         """Machine code for an architecture, compiled now if it is not there."""
         found = self.cubins.get((arch, careful))
         if found is None:
-            text = self.program.careful if careful else self.program.text
-            found = self.cubins[arch, careful] = compile_source(text, arch, self.program.flags, self.program.name)
+            found = self.cubins[arch, careful] = machine_code(self.program, arch, careful)
         return found
 
     def _kernel_word(self, device: int, careful: bool, k: int = 0) -> int:
