@@ -69,3 +69,18 @@ def test_a_number_of_tiles_that_the_call_knows():
     grid = persistent(kernel((n, 2)), 4)
     assert grid is not None
     assert [int(evaluate(grid.blocks[0][1], {n: value})) for value in (0, 1, 2, 50)] == [0, 2, 4, 4]
+
+
+def test_extents_of_64_bits():
+    """Tiles are counted in 64 bits; the indices keep the type that the program knows."""
+    m = Var("m", "int64")
+    grid = persistent(kernel((3, m), use_swizzle=[2, "row"]), 2)
+    assert grid is not None
+    loop = grid.loop(NOTHING, None, rename=True)
+    assert isinstance(loop, For)
+    assert loop.loop_var.ty.dtype == loop.min.ty.dtype == loop.extent.ty.dtype == "int64"
+    assert isinstance(loop.body, SeqStmt)
+    binds = [s for s in loop.body.seq if isinstance(s, Bind)]
+    assert [b.var.ty.dtype for b in binds] == [b.value.ty.dtype for b in binds] == ["int32", "int32"]
+    tiles = [tuple(int(evaluate(b.value, {loop.loop_var: t, m: 4})) for b in binds) for t in range(12)]
+    assert sorted(tiles) == sorted(itertools.product(range(3), range(4)))

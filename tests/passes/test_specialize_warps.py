@@ -198,6 +198,48 @@ def test_a_bound_that_the_kernel_computes():
     assert "which the kernel writes" in notes(main)[-1]
 
 
+def around(kind):
+    """Products in a loop that is left early, or that runs for as long as a variable says."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 128), "float16"), B: T.Tensor((128, 64), "float16"), N: T.int32, C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((64, 64), "float16")
+            b = T.alloc_shared((64, 64), "float16")
+            c = T.alloc_fragment((64, 64), "float32")
+            T.clear(c)
+            if kind == "break":
+                for turn in T.serial(3):
+                    if turn >= N:
+                        break
+                    for i in T.Pipelined(2, num_stages=2):
+                        T.copy(A[0, i * 64], a)
+                        T.copy(B[i * 64, 0], b)
+                        T.gemm(a, b, c)
+            else:
+                turns = T.alloc_var("int32", 0)
+                while turns < N:
+                    turns += 1
+                    for i in T.Pipelined(2, num_stages=2):
+                        T.copy(A[0, i * 64], a)
+                        T.copy(B[i * 64, 0], b)
+                        T.gemm(a, b, c)
+            T.copy(c, C)
+
+    return main
+
+
+@pytest.mark.parametrize(("kind", "reason"), [("break", "left early"), ("while", "a while loop")])
+def test_loops_whose_turns_only_the_consumers_know(kind, reason):
+    assert reason in notes(around(kind))[-1]
+    compiled = tilelang.compile(around(kind), target="simt", out_idx=[-1])
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((64, 128), (128, 64)))
+    for turns in (0, 2):
+        want = turns * (a.astype(np.float64) @ b.astype(np.float64))
+        np.testing.assert_allclose(compiled(a, b, turns), want, rtol=1e-3, atol=1e-2)
+
+
 def test_a_kernel_that_synchronises_by_hand():
     @T.prim_func
     def main(A: T.Tensor((256, 64), "float16"), B: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 64), "float32")):

@@ -2,7 +2,7 @@
 
 In: the blocks of a kernel. Out: the blocks of the smaller grid, and for each role of its warps the loop over the tiles, whose body sees the
 indices of the old grid. What a role fetches or writes for one tile overlaps with the next. Tiles are visited in the order of the old
-grid, or in the panels that `T.use_swizzle` asks for.
+grid, or in the panels that `T.use_swizzle` asks for. Where an extent is of 64 bits tiles are counted in 64.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from ..ir.kernel import KernelRegion
 from ..ir.rewrite import substitute
-from ..ir.tvm_api import Bind, Expr, For, ForKind, Span, Stmt, Var, const, seq, tirx
+from ..ir.tvm_api import Bind, Cast, Expr, For, ForKind, Span, Stmt, Var, const, dtype_of, seq, tirx
 
 SWIZZLE = "use_swizzle"  # kernel annotation: [panel, "row" | "column"]
 
@@ -30,18 +30,28 @@ class PersistentGrid:
     panel: tuple[int, bool] | None  # width, and whether panels are columns
 
     @property
+    def dtype(self) -> str:
+        """Of the numbers of tiles."""
+        return "int32" if isinstance(self.total, int) else dtype_of(self.total)
+
+    @property
     def blocks(self) -> tuple[tuple[Var, Any], ...]:
-        few = min(self.total, self.workers) if isinstance(self.total, int) else tirx.Min(self.total, _i(self.workers))
+        few = min(self.total, self.workers) if isinstance(self.total, int) else tirx.Min(self.total, self._number(self.workers))
         return ((self.block, few),)
 
     def loop(self, body: Stmt, span: Span | None, rename: bool) -> Stmt:
         """`body` for every tile of this block. rename: the indices get variables of their own (a second loop over the same tiles)."""
-        tile = Var("tile", "int32")
-        table = {var: Var(str(var.name), "int32") for var, _ in self.old} if rename else {var: var for var, _ in self.old}
-        binds: list[Stmt] = [Bind(table[var], value, span) for (var, _), value in zip(self.old, self._indices(tile), strict=True)]
+        tile = Var("tile", self.dtype)
+        table = {var: Var(str(var.name), dtype_of(var)) if rename else var for var, _ in self.old}
+        places = zip(self.old, self._indices(tile), strict=True)
+        binds: list[Stmt] = [Bind(table[var], _as(value, dtype_of(var)), span) for (var, _), value in places]
         inner = substitute(body, dict(table)) if rename else body
-        step = _i(self.workers)
-        return For(tile, self.block, _e(self.total) - self.block, ForKind.SERIAL, seq([*binds, inner]), None, None, step, span)
+        first = _as(self.block, self.dtype)
+        return For(tile, first, self._number(self.total) - first, ForKind.SERIAL, seq([*binds, inner]), None, None,
+                   self._number(self.workers), span)  # fmt: skip
+
+    def _number(self, value: Any) -> Expr:
+        return _as(value, self.dtype)
 
     def _indices(self, tile: Expr) -> list[Expr]:
         """Indices of the old grid of tile number `tile`."""
@@ -49,27 +59,28 @@ class PersistentGrid:
         rest: Expr = tile
         extents = [e for _, e in self.old]
         if self.panel is not None:
-            area = _times(extents[0], extents[1])
+            area = self._number(extents[0]) * self._number(extents[1])
             found = self._in_panels(tirx.floormod(rest, area), extents[0], extents[1])
             rest, extents = tirx.floordiv(rest, area), extents[2:]
         for k, extent in enumerate(extents):
             last = k == len(extents) - 1
-            found.append(rest if last else tirx.floormod(rest, _e(extent)))
-            rest = rest if last else tirx.floordiv(rest, _e(extent))
+            found.append(rest if last else tirx.floormod(rest, self._number(extent)))
+            rest = rest if last else tirx.floordiv(rest, self._number(extent))
         return found
 
     def _in_panels(self, tile: Expr, width: Any, height: Any) -> list[Expr]:
         """(x, y): down the rows of a panel before the next column, every other panel backwards."""
         assert self.panel is not None
-        size, by_columns = self.panel
+        rows_of_panel, by_columns = self.panel
         if by_columns:
             width, height = height, width
-        area = _e(width) * _i(size)
+        wide, high, size, two = (self._number(n) for n in (width, height, rows_of_panel, 2))
+        area = wide * size
         which, rest = tirx.floordiv(tile, area), tirx.floormod(tile, area)
-        rows = tirx.Min(_e(height) - which * _i(size), _i(size))
+        rows = tirx.Min(high - which * size, size)
         at = tirx.floordiv(rest, rows)
-        backwards = tirx.EQ(tirx.floormod(which, _i(2)), _i(1))
-        column, row = tirx.Select(backwards, _e(width) - _i(1) - at, at), which * _i(size) + tirx.floormod(rest, rows)
+        backwards = tirx.EQ(tirx.floormod(which, two), self._number(1))
+        column, row = tirx.Select(backwards, wide - self._number(1) - at, at), which * size + tirx.floormod(rest, rows)
         return [row, column] if by_columns else [column, row]
 
 
@@ -91,19 +102,14 @@ def without_swizzle(annotations: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _product(extents: list[Any]) -> Expr:
-    total = _e(extents[0])
+    dtype = "int64" if any(not isinstance(e, int) and dtype_of(e) == "int64" for e in extents) else "int32"
+    total = _as(extents[0], dtype)
     for extent in extents[1:]:
-        total = total * _e(extent)
+        total = total * _as(extent, dtype)
     return total
 
 
-def _times(a: Any, b: Any) -> Expr:
-    return _i(a * b) if isinstance(a, int) and isinstance(b, int) else _e(a) * _e(b)
-
-
-def _e(value: Any) -> Expr:
-    return _i(value) if isinstance(value, int) else value
-
-
-def _i(value: int) -> Expr:
-    return const(value, "int32")
+def _as(value: Any, dtype: str) -> Expr:
+    if isinstance(value, int):
+        return const(value, dtype)
+    return value if dtype_of(value) == dtype else Cast(dtype, value)

@@ -1,7 +1,8 @@
 """The slice of a program that its bulk copies need: loops, conditions and names around them, and nothing else.
 
 In: a kernel's body at TILE, and for each pipelined loop the statements that replace its body. Out: a statement with variables of its own.
-Raises `NotAhead` where a bound, a condition or a name needs what the kernel computes in memory or which thread is running.
+Raises `NotAhead` where a bound, a condition or a name needs what the kernel computes in memory or which thread is running, and where
+how often a loop runs is known only while it runs (while, break, continue).
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from typing import Any
 from ..ir.access import accesses
 from ..ir.kernel import KernelRegion
 from ..ir.rewrite import substitute, uses, walk
-from ..ir.tvm_api import AttrStmt, Bind, Call, Expr, For, ForKind, IfThenElse, SeqStmt, Stmt, Var, dtype_of, is_expr, seq
-from .pipeline_copies import is_plain
+from ..ir.tvm_api import AttrStmt, Bind, Call, Expr, For, ForKind, IfThenElse, SeqStmt, Stmt, Var, While, dtype_of, is_expr, seq
+from .pipeline_copies import is_plain, leaves
 
 
 class NotAhead(Exception):
@@ -47,6 +48,8 @@ class Slicer:
             return IfThenElse(self.ahead(stmt.condition), cases[0] or seq([]), cases[1], stmt.span)
         if isinstance(stmt, AttrStmt):
             return self._slice(stmt.body, of_loop)
+        if isinstance(stmt, While) and self._slice(stmt.body, of_loop) is not None:
+            raise NotAhead("the copies stand in a while loop")
         if isinstance(stmt, Bind):
             self._bind(stmt)
         return None
@@ -63,6 +66,8 @@ class Slicer:
             body = self._slice(node.body, of_loop)
         if body is None:
             return None
+        if leaves(node.body):
+            raise NotAhead("a loop around the copies may be left early")
         step = node.step if node.step is None else self.ahead(node.step)
         return For(var, self.ahead(node.min), self.ahead(node.extent), ForKind.SERIAL, body, None, None, step, node.span)
 
