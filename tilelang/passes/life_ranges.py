@@ -117,7 +117,10 @@ def _iteration_local(loop: Node, uses: list[_Use], root: Var) -> bool:
     """Does each iteration write all elements before it reads any?"""
     if any(loop not in use.loops for use in uses):
         return False
-    missing = np.ones(_elements(root), bool)
+    elements = _elements(root)
+    if sum(len(u.print.threads) for u in uses if u.print.mode == "w") < elements:
+        return False
+    missing = np.ones(elements, bool)
     for use in sorted(uses, key=lambda u: u.position):
         if use.print.mode != "w":
             return not missing.any()
