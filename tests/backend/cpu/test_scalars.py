@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+import tilelang
+import tilelang.language as T
 from tilelang.ir.tvm_api import Cast, tirx
 
 from .support import elementwise
@@ -74,3 +76,21 @@ def test_float16_arithmetic_rounds_after_each_operation():
     a, b, c = (rng.standard_normal(5000).astype(np.float16) for _ in range(3))
     got = elementwise(lambda x, y, z: x * y + z - x, [a, b, c], "float16")
     assert np.array_equal(got, a * b + c - a)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])
+def test_leading_zeros_of_a_zero_that_the_compiler_knows(dtype):
+    """LLVM's instruction gives anything for 0, and a known 0 is where it does."""
+
+    @T.prim_func
+    def main(A: T.Tensor((4,), dtype), O: T.Tensor((2, 4), "int32")):
+        with T.Kernel(1, threads=1):
+            zero = T.alloc_var(dtype, 0)
+            for i in T.serial(4):
+                O[0, i] = T.clz(zero)
+                O[1, i] = T.clz(A[i])
+
+    bits = np.dtype(dtype).itemsize * 8
+    found = np.zeros((2, 4), np.int32)
+    tilelang.compile(main, target="cpu")(np.array([0, 1, 2, 127], dtype), found)
+    assert found.tolist() == [[bits] * 4, [bits, bits - 1, bits - 2, bits - 7]]

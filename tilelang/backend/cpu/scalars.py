@@ -264,6 +264,8 @@ def _call(node: Any, descend: Descend) -> Expr:
     if function == "if_then_else" and is_packed(dtype_of(node)):
         a, b = (_bits(descend(v)) for v in node.args[1:])
         return reinterpret(tirx.if_then_else(descend(node.args[0]), a, b), dtype_of(node))
+    if function == "clz":  # LLVM's instruction, as TVM asks for it, gives anything for 0
+        return named(descend(node.args[0]), lambda x: _leading_zeros(x, node), "x")
     if function == "reinterpret" and not hasattr(node.ty, "dtype"):  # an integer as an address
         return descend.children(node)
     if function == "reinterpret":
@@ -273,6 +275,12 @@ def _call(node: Any, descend: Descend) -> Expr:
     elif function not in math.POLYNOMIAL and function not in math.LIBRARY and function not in ARITHMETIC:
         return descend.children(node)
     return elementwise(function, [descend(a) for a in node.args], dtype_of(node))
+
+
+def _leading_zeros(value: Expr, node: Any) -> Expr:
+    dtype = dtype_of(value)
+    count = Call(node.op, [value], attrs=node.attrs, ret_ty=node.ty, span=node.span)
+    return tirx.Select(value == const(0, dtype), const(int(dtype.lstrip("uint")), dtype_of(node)), count)
 
 
 def elementwise(function: str, args: list[Expr], dtype: str) -> Expr:
