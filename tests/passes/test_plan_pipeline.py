@@ -14,7 +14,7 @@ from tilelang.ir.tvm_api import Call
 from tilelang.passes.plan_pipeline import plan_pipeline
 from tilelang.target.target import parse_target
 
-SIMT = parse_target("simt")
+SIMT = parse_target("simt -arch=sm_80")  # pipelines of asynchronous copies, not of bulk copies
 
 
 def notes(program):
