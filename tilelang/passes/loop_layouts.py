@@ -21,7 +21,7 @@ from ..layout import LayoutError
 from ..layout.algebra import unravel
 from .facts import holds_load
 from .nests import FragmentAccess, Nest, mentions
-from .register_maps import Digit, RegisterMap, fit_line
+from .register_maps import Digit, RegisterMap, fit_line, marked
 
 
 @dataclass
@@ -185,21 +185,15 @@ def _is_own(layout: LoopLayout, access: FragmentAccess) -> bool:
 
 def _covers(layout: LoopLayout, access: FragmentAccess, target: RegisterMap, elements: Any, active: Any, dynamic: bool) -> bool:
     """Does every owner of a written element write it, whichever conditions hold?"""
-    written = _marked(elements[active], math.prod(target.layout.shape))
+    written = marked(elements[active], math.prod(target.layout.shape))
     # An iteration names one element: as many elements as iterations unless two iterations name the same.
-    iterations = _marked(layout.registers.held[active], math.prod(layout.registers.layout.shape))
+    iterations = marked(layout.registers.held[active], math.prod(layout.registers.layout.shape))
     several = written.sum() != iterations.sum() or bool(layout.serial)
     if several and (dynamic or access.conditional):
         return False
-    done = len(np.unique(np.nonzero(active)[0] * (1 << 32) + elements[active]))
+    pairs = np.sort(np.nonzero(active)[0] * (1 << 32) + elements[active])
+    done = int((pairs[1:] != pairs[:-1]).sum()) + min(len(pairs), 1)
     return done == target.copies_of(written)
-
-
-def _marked(numbers: np.ndarray, count: int) -> np.ndarray:
-    """Which of 0 to count - 1 are among the numbers."""
-    found = np.zeros(count, bool)
-    found[numbers] = True
-    return found
 
 
 def _line(line: np.ndarray) -> tuple[int, tuple[Digit, ...]] | None:

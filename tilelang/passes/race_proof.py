@@ -74,7 +74,7 @@ class RaceProof:
             shape[k] = domain[1]
             env[var] = np.arange(domain[0], domain[0] + domain[1]).reshape(shape)
         try:
-            return sorted({int(v) for v in np.unique(evaluate(difference, env))})
+            return sorted({int(v) for v in np.ravel(evaluate(difference, env)).tolist()})
         except LayoutError:
             return None
 
@@ -152,7 +152,7 @@ def _overlap(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _several(a: np.ndarray, b: np.ndarray) -> bool:
-    return len(np.union1d(a, b)) > 1
+    return not a.min() == a.max() == b.min() == b.max()
 
 
 def _keys(kept: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:

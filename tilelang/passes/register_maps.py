@@ -248,12 +248,19 @@ def _formulas(layout: Fragment, held: np.ndarray) -> RegisterMap | None:
     found = _conditions(held, active, coordinates, flat, shape)
     if found is None:
         return None
-    replicated = len(np.unique(held[active])) != int(active.sum())
+    replicated = marked(held[active], math.prod(shape)).sum() != active.sum()
     first = _first_copies(held) if replicated else ()
     if first is None:
         return None
     known = () if flat is not None else tuple(c for c in coordinates if c is not None)
     return RegisterMap(layout, held, known, flat, *found, first, replicated)
+
+
+def marked(numbers: np.ndarray, count: int) -> np.ndarray:
+    """Which of 0 to count - 1 are among the numbers."""
+    found = np.zeros(count, bool)
+    found[numbers] = True
+    return found
 
 
 def _inside(held: np.ndarray, coordinates: list[Any], shape: Sequence[int], active: np.ndarray) -> bool:
