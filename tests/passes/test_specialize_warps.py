@@ -229,9 +229,9 @@ def around(kind):
     return main
 
 
-@pytest.mark.parametrize(("kind", "reason"), [("break", "left early"), ("while", "a while loop")])
-def test_loops_whose_turns_only_the_consumers_know(kind, reason):
-    assert reason in notes(around(kind))[-1]
+@pytest.mark.parametrize(("kind", "told"), [("break", ["none: a loop around the copies may be left early"]), ("while", [])])
+def test_loops_whose_turns_only_the_consumers_know(kind, told):
+    assert notes(around(kind))[-1:] == told
     compiled = tilelang.compile(around(kind), target="simt", out_idx=[-1])
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(shape).astype(np.float16) for shape in ((64, 128), (128, 64)))

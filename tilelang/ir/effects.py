@@ -1,7 +1,7 @@
-"""Which calls do something besides computing their value.
+"""Which operators a program calls, and which calls do something besides computing their value.
 
-In: a call or an expression. Out: yes or no. A call has an effect if evaluating it twice, or not at all, could be noticed: it
-changes memory or the state of a generator, prints, or needs the other threads of its warp or block.
+In: a call, an expression or a statement. Out: yes or no, or the calls. A call has an effect if evaluating it twice, or not at all,
+could be noticed: it changes memory or the state of a generator, prints, or needs the other threads of its warp or block.
 """
 
 from __future__ import annotations
@@ -14,6 +14,13 @@ from .rewrite import walk
 from .tvm_api import EFFECT_OPAQUE, Call, Expr, effect_of
 
 _HINT = "tl.hint"
+
+
+def calls_of(root: Any, *names: str) -> list[Call]:
+    """The calls of these operators inside a statement or an expression, in the order of the program."""
+    found: list[Call] = []
+    walk(root, {Call: lambda call: found.append(call) if op_name(call) in names else None})
+    return found
 
 
 def has_effect(call: Call) -> bool:

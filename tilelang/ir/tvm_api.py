@@ -156,7 +156,7 @@ def location_of_span(span: Span | None) -> Location | None:
 
 
 @functools.cache
-def type_indices(types: Any) -> tuple[int, ...]:
+def type_indices(types: type[Any] | tuple[type[Any], ...]) -> tuple[int, ...]:
     """TVM's numbers of a node class or of several, for traversals."""
     return tuple(t.__tvm_ffi_type_info__.type_index for t in (types if isinstance(types, tuple) else (types,)))
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from ..ir.access import accesses, view_roots
 from ..ir.context import PassContext
 from ..ir.dialect import ATTR_REDUCE_SCOPE, ATTR_WS, attr, make_call, op_name
+from ..ir.effects import calls_of
 from ..ir.kernel import KernelRegion, map_kernels, rebuild_body
-from ..ir.rewrite import walk
-from ..ir.tvm_api import AttrStmt, Call, Evaluate, Expr, For, IfThenElse, PrimFunc, SeqStmt, Stmt, Var, While, seq
+from ..ir.tvm_api import AttrStmt, Evaluate, For, IfThenElse, PrimFunc, SeqStmt, Stmt, Var, While, seq
 from .store_boxes import StoreBoxes
 from .thread_uniformity import BLOCK_BARRIERS
 from .uniformity import LEAVE
@@ -88,7 +88,7 @@ def _tree(stmt: Stmt) -> _Node:
 
 def _is_store(stmt: IfThenElse) -> bool:
     """`if (this thread) { stores; commit; wait until they have read }`."""
-    if stmt.else_case is not None or not isinstance(stmt.then_case, SeqStmt) or not _holds(stmt, (_STORE,)):
+    if stmt.else_case is not None or not isinstance(stmt.then_case, SeqStmt) or not calls_of(stmt, _STORE):
         return False
     last = stmt.then_case.seq[-1]
     return isinstance(last, Evaluate) and op_name(last.value) == _WAIT and bool(attr(last.value, "read", False))
@@ -98,17 +98,6 @@ def _nodes(node: _Node) -> Iterator[_Node]:
     yield node
     for child in node.children:
         yield from _nodes(child)
-
-
-def _holds(stmt: Stmt | Expr, names: tuple[str, ...]) -> bool:
-    found = False
-
-    def visit(call: Call) -> None:
-        nonlocal found
-        found = found or op_name(call) in names
-
-    walk(stmt, {Call: visit})
-    return found
 
 
 def _waiting(stmt: Stmt, complete: bool = False) -> Stmt:
@@ -148,7 +137,7 @@ class _Path:
         writers = [n for n in _nodes(root) if n.kind in ("leaf", "store") and self._writes(n) and self._part(n) is not part]
         own = part is None or not writers
         # An arrival lets others write a tile only if others do.
-        loaded = any(_holds(n.stmt, ("tl.tma_load",)) and self._writes(n) for n in _nodes(root) if n.kind in ("leaf", "store"))
+        loaded = any(calls_of(n.stmt, "tl.tma_load") and self._writes(n) for n in _nodes(root) if n.kind in ("leaf", "store"))
         self.meetings = (*BLOCK_BARRIERS, _ALLREDUCE, *(() if own and not loaded else ("tl.mbarrier_arrive", "tl.slot_release")))
         self.found: list[tuple[_Node, bool]] = []
         self.seen: set[int] = set()
@@ -157,7 +146,7 @@ class _Path:
         """(node, before it or behind it) of each wait; None if it stays where it is."""
         node: _Node | None = self.store
         while node is not None:
-            if node.kind == "loop" and (isinstance(node.stmt, While) or _holds(node.stmt, LEAVE)):
+            if node.kind == "loop" and (isinstance(node.stmt, While) or calls_of(node.stmt, *LEAVE)):
                 return None
             node = node.parent
         self._follow(self.store)
@@ -193,7 +182,7 @@ class _Path:
         return False
 
     def _meets(self, node: _Node) -> bool:
-        return _holds(node.stmt, self.meetings) or self._writes(node)
+        return bool(calls_of(node.stmt, *self.meetings)) or self._writes(node)
 
     def _writes(self, node: _Node) -> bool:
         if node.writes is None:

@@ -80,7 +80,8 @@ class IndexRanges:
         if isinstance(expr, _BITS):
             return self._bits(expr)
         if isinstance(expr, (*COMPARISONS, tirx.And, tirx.Or)):
-            self._interval(expr.a), self._interval(expr.b)
+            for operand in (expr.a, expr.b):
+                self._interval(operand)  # for what it reads
             return 0, 1
         if isinstance(expr, tirx.Not):
             self._interval(expr.a)

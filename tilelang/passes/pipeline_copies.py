@@ -16,6 +16,7 @@ from ..ir.access import Access, accesses, allocations
 from ..ir.context import PassContext
 from ..ir.dialect import ANNOTATION_ALLOC, ANNOTATION_PIPELINE, FACT_SCRATCH, FACT_VERSIONS, SHARED_SCOPES, op_name, tile_call
 from ..ir.dtypes import dtype
+from ..ir.effects import calls_of
 from ..ir.kernel import KernelRegion
 from ..ir.rewrite import Descend, rewrite, substitute, walk
 from ..ir.tvm_api import (
@@ -274,6 +275,4 @@ def is_plain(node: Call) -> bool:
 
 def leaves(body: Stmt) -> bool:
     """Does it hold a break or continue, of this loop or of one inside?"""
-    found: list[Call] = []
-    walk(body, {Call: lambda c: found.append(c) if op_name(c) in LEAVE else None})
-    return bool(found)
+    return bool(calls_of(body, *LEAVE))

@@ -2,7 +2,7 @@
 
 In: a kernel's body at TILE, and for each pipelined loop the statements that replace its body. Out: a statement with variables of its own.
 Raises `NotAhead` where a bound, a condition or a name needs what the kernel computes in memory or which thread is running, and where
-how often a loop runs is known only while it runs (while, break, continue).
+a loop may be left early. Pipelined loops inside of while loops are not asked for.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from ..ir.access import accesses
 from ..ir.kernel import KernelRegion
 from ..ir.rewrite import substitute, uses, walk
-from ..ir.tvm_api import AttrStmt, Bind, Call, Expr, For, ForKind, IfThenElse, SeqStmt, Stmt, Var, While, dtype_of, is_expr, seq
+from ..ir.tvm_api import AttrStmt, Bind, Call, Expr, For, ForKind, IfThenElse, SeqStmt, Stmt, Var, dtype_of, is_expr, seq
 from .pipeline_copies import is_plain, leaves
 
 
@@ -48,8 +48,6 @@ class Slicer:
             return IfThenElse(self.ahead(stmt.condition), cases[0] or seq([]), cases[1], stmt.span)
         if isinstance(stmt, AttrStmt):
             return self._slice(stmt.body, of_loop)
-        if isinstance(stmt, While) and self._slice(stmt.body, of_loop) is not None:
-            raise NotAhead("the copies stand in a while loop")
         if isinstance(stmt, Bind):
             self._bind(stmt)
         return None

@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..ir.dialect import op_name
+from ..ir.effects import calls_of
 from ..ir.kernel import KernelRegion
 from ..ir.rewrite import substitute, uses, walk
 from ..ir.tvm_api import Bind, Call, Evaluate, Expr, For, IntImm, Stmt, Var, While, is_expr, linear_coefficients
 from .facts import Facts, holds_load
+
+_STORE = "tl.tma_store"
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,8 @@ class StoreBoxes:
     def apart(self, first: Stmt, second: Stmt, left: Sequence[Stmt]) -> bool:
         """Do the stores write different elements? left: loops that are in a later iteration when the second is executed, the outermost
         last; iterations of the ones before it are any."""
-        return all(self._apart(a, b, left) for a in _calls(first) for b in _calls(second) if a.args[1].source.same_as(b.args[1].source))
+        return all(self._apart(a, b, left) for a in calls_of(first, _STORE) for b in calls_of(second, _STORE)
+                   if a.args[1].source.same_as(b.args[1].source))  # fmt: skip
 
     def _apart(self, first: Call, second: Call, left: Sequence[Stmt]) -> bool:
         if any(isinstance(loop, While) for loop in left):
@@ -107,15 +111,9 @@ class StoreBoxes:
         return self.facts.bounds(gap)[0] >= first.extent
 
 
-def _calls(stmt: Any) -> list[Call]:
-    found: list[Call] = []
-    walk(stmt, {Call: lambda call: found.append(call) if op_name(call) == "tl.tma_store" else None})
-    return found
-
-
 def _is_boxes(loop: For) -> bool:
     """Is nothing but bulk stores in the loop?"""
     body = loop.body
     while isinstance(body, For):
         body = body.body
-    return isinstance(body, Evaluate) and op_name(body.value) == "tl.tma_store"
+    return isinstance(body, Evaluate) and op_name(body.value) == _STORE
