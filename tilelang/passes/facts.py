@@ -182,10 +182,45 @@ class Facts:
     def simplify(self, expr: Expr) -> Expr:
         """A simpler expression of equal value; `expr` itself where the analyzer's rules would not be exact."""
         operand = expr.a if isinstance(expr, COMPARISONS) else expr
-        if isinstance(expr, Var | IntImm) or type_range(dtype_of(operand)) is None or self.sound(expr) is not expr:
+        limits = type_range(dtype_of(operand))
+        if isinstance(expr, Var | IntImm) or limits is None or dtype_of(operand).startswith("uint"):  # the analyzer fails for 0 - x
+            return expr
+        if not _affine(expr) and self.sound(expr) is not expr:  # sums alone are exact modulo 2^n
             return expr
         result = self.analyzer.simplify(expr)
-        return result if dtype_of(result) == dtype_of(expr) and not self._has_stand_in(result) else expr
+        if dtype_of(result) != dtype_of(expr) or self._has_stand_in(result):
+            return expr
+        return result if _affine(result) or self._no_new_wrap(result, expr) else expr
+
+    def _no_new_wrap(self, result: Expr, given: Expr) -> bool:
+        """Does all arithmetic on data in `result` stand in `given` as well, or fit its type? x - 2 < data must not become
+        x < data + 2, which wraps for the greatest data."""
+        sums = (*_EXACT, Cast, tirx.LShift)
+        kept: set[int] = set()
+        walk(given, {sums: lambda node: kept.add(ffi.structural_hash(node))})
+        found: list[Expr] = []
+        walk(result, {sums: lambda node: None if ffi.structural_hash(node) in kept else found.append(node)})
+        return all(self._fits_surely(node) for node in found)
+
+    def _fits_surely(self, node: Expr) -> bool:
+        """As `_fits`, where names without known bounds may hold any value of their type."""
+        limits, bounds = type_range(dtype_of(node)), self.analyzer.const_int_bound(node.value if isinstance(node, Cast) else node)
+        if limits is None or (int(bounds.min_value) >= limits[0] and int(bounds.max_value) <= limits[1]):
+            return limits is not None
+        return not isinstance(node, Cast) and not self._any_unbounded(node)
+
+    def _any_unbounded(self, node: Expr) -> bool:
+        """Is there a variable in it that may reach an end of its type?"""
+        variables: list[Var] = []
+        walk(node, {Var: variables.append})
+        return any(v in self._unknown or self._is_unbounded(v) for v in variables)
+
+    def _is_unbounded(self, var: Var) -> bool:
+        limits, found = type_range(dtype_of(var)), self.analyzer.const_int_bound(var)
+        if limits is None:
+            return True
+        low, high = max(limits[0], 1 - (1 << 63)), min(limits[1], (1 << 63) - 1)  # the analyzer's infinities
+        return int(found.max_value) >= high or (low < 0 and int(found.min_value) <= low)
 
     def _has_stand_in(self, expr: Expr) -> bool:
         """The analyzer replaces names by what they are bound to, where a stand-in may be part of it."""
@@ -197,7 +232,7 @@ class Facts:
     # ---- expressions that the analyzer may reason about
     def sound(self, expr: Any) -> Any:
         """`expr` with stand-in variables for what the analyzer would misjudge; `expr` itself if there is nothing."""
-        if _affine(expr) or isinstance(expr, Var | IntImm) or not is_expr(expr):
+        if not is_expr(expr) or isinstance(expr, Var | IntImm) or (_affine(expr) and not (self._unknown and self.any_unknown(expr))):
             return expr
         result = rewrite(expr, {Expr: self._sound_node})
         return expr if result.same_as(expr) else result

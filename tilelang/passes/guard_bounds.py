@@ -315,6 +315,7 @@ class _Guard:
         if dtype_of(index) in ("int32", "uint32") and self.may_wrap(index):
             indices[k] = index = widened(index)
             first, last = _ends(index, extent)
+            low_ok, high_ok = self.facts.inside(first, last, bound)  # what held for the wrapped sum need not hold for this one
         conditions: Conditions = []
         if not low_ok:
             conditions.append(tirx.GE(first, const(0, dtype_of(first))))
