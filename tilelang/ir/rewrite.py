@@ -87,7 +87,7 @@ def substitute(root: Any, mapping: Mapping[Var, Expr]) -> Any:
     table = dict(mapping)
     if not table:
         return root
-    (var,) = type_indices(Var)
+    (var,) = type_indices((Var,))
     return structural_map(root, [(var, lambda v: table.get(v, v))], [], POSTORDER)
 
 
