@@ -13,7 +13,7 @@ with s = i % n and p = i / n % 2, i counting the executions of the loop's body. 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..ir.access import accesses, allocations, view_roots
@@ -35,6 +35,7 @@ from ..ir.kernel import KernelRegion, map_kernels, rebuild_body
 from ..ir.rewrite import Descend, rewrite, substitute, walk
 from ..ir.tvm_api import (
     AllocBuffer,
+    Analyzer,
     AttrStmt,
     Bind,
     Call,
@@ -44,6 +45,7 @@ from ..ir.tvm_api import (
     IfThenElse,
     IntImm,
     PrimFunc,
+    Range,
     SeqStmt,
     Span,
     Stmt,
@@ -77,6 +79,8 @@ from .pipeline_copies import (
     with_version,
 )  # fmt: skip
 from .producer_slice import NotAhead, Slicer
+from .rotate_loops import KEY_OFF as ROTATION_OFF
+from .rotate_loops import NotRotated, Rotation, rotation_of, with_own_names
 from .thread_groups import GROUP
 from .tma_boxes import bytes_of_copy, tma_reason
 
@@ -86,6 +90,7 @@ WARP = 32
 MULTIPROCESSORS = 132  # of an H100 SXM or H200
 MOST_THREADS = 1024
 _ALIGNMENT = 1024  # bytes between tiles, at most, that swizzles ask for
+_MOST_REGISTERS = 255  # of a thread
 # Registers of a thread (producer, consumers) by the block's warpgroups: together they are what the launch gives (64 Ki a multiprocessor).
 _REGISTERS = {3: (40, 232), 4: (32, 160)}
 
@@ -258,6 +263,9 @@ class _Specializer:
             if ours is None:
                 return rebuild_body(node, descend(node.body))
             counter = _counter(ours, counters)
+            rotation = self._rotation(ours)
+            if rotation is not None:
+                return self._rotated(ours, rotation, counter, descend)
             body = self._uses(ours, _number(ours, node.loop_var, counter), descend)
             if counter is not None:
                 body = seq([body, _next(counter, node.span)])
@@ -280,11 +288,50 @@ class _Specializer:
             stmts.append(with_version(descend(stmt), table, slot))
             for ring in ours.rings:
                 if ring.last == k:
-                    tiles = [region(v, [0] * len(shape_of(v)), [1] * len(shape_of(v))) for v in ring.versions.values()]
-                    operands = [region(ring.empty, [0], [ours.slots]), number, *tiles]
-                    release = make_call("tl.slot_release", operands, span=span, again=ours.counted)
-                    stmts.append(Evaluate(release, span))
+                    stmts.append(_release(ours, ring, number))
         return seq(stmts)
+
+    # ---------------------------------------------------------------- rotated loops
+    def _rotation(self, ours: _Loop) -> Rotation | None:
+        """How the loop is rotated, None if not; what declines is told."""
+        node = ours.found.node
+        registers = _REGISTERS.get(self.consumers // GROUP + 1, (0, _MOST_REGISTERS))[1]
+        try:
+            found = rotation_of(node, ours.found.rest(), self.copies.roots, self.consumers, registers)
+            if found is None:
+                return None
+            if self.ctx.flag(ROTATION_OFF):
+                raise NotRotated(f"{ROTATION_OFF} is set")
+            if ours.found.guard is not None:
+                raise NotRotated("a condition is around its body")
+        except NotRotated as error:
+            self.ctx.note(location_of(node), SUBJECT, f"the loop keeps its order: {error}")
+            return None
+        self.ctx.note(location_of(node), SUBJECT, "the first products of the next iteration run beside the last ones of this")
+        return found
+
+    def _rotated(self, ours: _Loop, rotation: Rotation, counter: Var | None, descend: Descend) -> Stmt:
+        """The loop with its first head before it and its last body behind it, see `rotate_loops`."""
+        node, span = ours.found.node, ours.found.node.span
+        var, one = node.loop_var, const(1, dtype_of(node.loop_var))
+        emit = _Rotated(ours, rotation, [descend(s) for s in ours.found.rest()])
+        count = [] if counter is None else [_next(counter, span)]
+        first = emit.slot(node.min, _number(ours, node.min, counter))
+        this = emit.slot(var, _number(ours, var, counter))
+        following = emit.slot(var + one, _number(ours, var, counter) + const(1, "int32"))
+        last = node.min + node.extent - one
+        final = emit.slot(last, _number(ours, last, counter))
+        body = [*this.names, *following.names, *emit.waits_of_tail(this)]
+        body += [*emit.head(following), *emit.tail(this), *emit.middle(following, this), *count]
+        loop = For(var, node.min, node.extent - one, node.kind, seq(body), node.thread_binding, None, node.step, span)
+        before = [*first.names, *emit.head(first), *emit.middle(first, None)]
+        behind = [*final.names, *emit.waits_of_tail(final), *emit.tail(final), *emit.releases_of_tail(final), *count]
+        whole = seq([*before, loop, *behind])
+        prover = Analyzer()
+        for var, extent in self.kernel.blocks:
+            prover.bind(var, Range.from_min_extent(0, extent))
+        some = tirx.GT(node.extent, const(0, dtype_of(node.extent)))
+        return whole if prover.can_prove(some) else IfThenElse(some, whole, None, span)
 
     # ---------------------------------------------------------------- the producer
     def _producer(self, grid: PersistentGrid | None) -> Stmt:
@@ -324,7 +371,77 @@ class _Specializer:
         return body if condition is None else IfThenElse(slicer.ahead(condition), body, None, span)
 
 
+@dataclass(frozen=True)
+class _Slot:
+    """The slots of one iteration. number: in the order of the ring. names: the statements that name slot and phase."""
+
+    iteration: Expr
+    number: Expr
+    slot: Var
+    phase: Var
+    names: list[Stmt]
+
+
+class _Rotated:
+    """The parts of a rotated loop: H, A and Z of any iteration. stmts: of the body, without the copies."""
+
+    def __init__(self, ours: _Loop, rotation: Rotation, stmts: list[Stmt]) -> None:
+        self.ours, self.at, self.stmts = ours, rotation, stmts
+        self.span = ours.found.node.span
+        self.table = {tile: versions for ring in ours.rings for tile, versions in ring.versions.items()}
+
+    def slot(self, iteration: Expr, number: Expr) -> _Slot:
+        return _Slot(iteration, number, *_slot(number, self.ours.slots, self.span))
+
+    def head(self, it: _Slot) -> list[Stmt]:
+        """H, with the waits for what it uses. Its slots are released in A, where something waits for its products."""
+        own = self._own(it, range(self.at.head + 1))
+        return [s for k, stmt in own for s in (*self._waits(it, k, k), stmt)]
+
+    def tail(self, it: _Slot) -> list[Stmt]:
+        """Z. Its waits stand before H of the next iteration: the products of both follow each other without a branch."""
+        return [stmt for _, stmt in self._own(it, range(self.at.last, len(self.stmts)))]
+
+    def middle(self, it: _Slot, earlier: _Slot | None) -> list[Stmt]:
+        """A. earlier: the iteration whose Z is in flight at its beginning and whose slots are released where that is waited for."""
+        found: list[Stmt] = []
+        for k, stmt in self._own(it, range(self.at.head + 1, self.at.last)):
+            if k == self.at.results:
+                found += self._releases(it, 0, self.at.head)
+            if k == self.at.again and earlier is not None:
+                found += self.releases_of_tail(earlier)
+            found += [*self._waits(it, k, k), stmt, *self._releases(it, k, k)]
+        return [*found, *self.releases_of_tail(earlier)] if earlier is not None and self.at.again == self.at.last else found
+
+    def waits_of_tail(self, it: _Slot) -> list[Stmt]:
+        return self._waits(it, self.at.last, len(self.stmts))
+
+    def releases_of_tail(self, it: _Slot) -> list[Stmt]:
+        return self._releases(it, self.at.last, len(self.stmts))
+
+    def _own(self, it: _Slot, which: range) -> list[tuple[int, Stmt]]:
+        """A copy of some of the statements, with their numbers, for an iteration. Names bound before them are bound again."""
+        order = [k for k in range(which.start) if isinstance(self.stmts[k], Bind)] + list(which)
+        own = with_own_names([self.stmts[k] for k in order], {self.ours.found.node.loop_var: it.iteration})
+        return [(k, with_version(s, self.table, it.slot)) for k, s in zip(order, own, strict=True)]
+
+    def _waits(self, it: _Slot, low: int, high: int) -> list[Stmt]:
+        """For the rings that are first used by these statements."""
+        return [_mbarrier("wait", ring.full, it.slot, self.span, it.phase) for ring in self.ours.rings if low <= ring.first <= high]
+
+    def _releases(self, it: _Slot, low: int, high: int) -> list[Stmt]:
+        """Of the rings that are last used by these statements."""
+        return [_release(self.ours, ring, it.number) for ring in self.ours.rings if low <= ring.last <= high]
+
+
 # ---------------------------------------------------------------- rings
+def _release(ours: _Loop, ring: _Ring, number: Expr) -> Stmt:
+    span = ours.found.node.span
+    tiles = [region(v, [0] * len(shape_of(v)), [1] * len(shape_of(v))) for v in ring.versions.values()]
+    operands = [region(ring.empty, [0], [ours.slots]), number, *tiles]
+    return Evaluate(make_call("tl.slot_release", operands, span=span, again=ours.counted), span)
+
+
 def _ring(copies: Sequence[Moved], first: int, last: int, slots: int) -> _Ring:
     name = "_".join(str(m.tile.name) for m in copies)
     span = copies[0].stmt.span
