@@ -152,7 +152,81 @@ def test_too_many_registers():
     assert found == [KEPT + "its fragments would take 376 of 255 registers"]
 
 
+def chain(kind):
+    """Two products a step, P = S + 1 between. kind: what is different."""
+
+    @T.prim_func
+    def main(Q: T.Tensor((64, 64), "float16"), K: T.Tensor((4 * B, 64), "float16"), O: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            q = T.alloc_shared((64, 64), "float16")
+            k = T.alloc_shared((B, 64), "float16")
+            v = T.alloc_shared((B, 64), "float16")
+            shared = T.alloc_shared((64, B), "float16")
+            s = T.alloc_fragment((64, B), "float32")
+            p = T.alloc_fragment((64, B), "float16")
+            o = T.alloc_fragment((64, 64), "float32")
+            o2 = T.alloc_fragment((64, 64), "float32")
+            T.copy(Q, q)
+            T.clear(o)
+            T.clear(o2)
+            T.clear(s)
+            for i in T.Pipelined(4, num_stages=2):
+                T.copy(K[i * B, 0], k)
+                if kind != "carried":
+                    T.clear(s)
+                T.gemm(q, k, s, transpose_B=True)
+                for y, x in T.Parallel(64, B):
+                    p[y, x] = s[y, x] + 1
+                if kind == "one tile":
+                    T.gemm(p, k, o)
+                elif kind == "through memory":
+                    T.copy(p, shared)
+                    T.copy(K[i * B, 0], v)
+                    T.gemm(shared, v, o)
+                elif kind == "two accumulators":
+                    T.copy(K[i * B, 0], v)
+                    T.gemm(p, v, o)
+                    T.gemm(p, k, o2)
+                elif kind == "fed back":
+                    T.copy(K[i * B, 0], v)
+                    T.gemm(p, v, o)
+                    T.copy(o, q)
+                else:
+                    T.copy(K[i * B, 0], v)
+                    T.gemm(p, v, o)
+            if kind == "two accumulators":
+                for y, x in T.Parallel(64, 64):
+                    o[y, x] += 2 * o2[y, x]
+            T.copy(o, O)
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [("fed back", "its first products and its last ones both touch q")],
+)
+def test_what_depends_on_the_last_products_stays(kind, why):
+    assert KEPT + why in notes(chain(kind))
+
+
 # ---------------------------------------------------------------- what they compute
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("kind", ["one tile", "through memory", "two accumulators", "carried"])
+def test_kinds_of_chains(kind, seed):
+    """Small whole numbers: every sum is exact."""
+    assert ROTATED in notes(chain(kind))
+    rng = np.random.default_rng(seed)
+    q, k = (rng.integers(-1, 2, shape).astype("float16") for shape in ((64, 64), (4 * B, 64)))
+    got = np.full((64, 64), np.nan, "float32")
+    tilelang.compile(chain(kind), target="simt -arch=sm_90a", pass_configs={"tl.simt_seed": seed})(q, k, got)
+    scores = [q.astype("f8") @ block.astype("f8").T for block in np.split(k, 4)]
+    if kind == "carried":
+        scores = list(np.cumsum(scores, axis=0))
+    want = sum((s + 1) @ block.astype("f8") for s, block in zip(scores, np.split(k, 4), strict=True))
+    np.testing.assert_array_equal(got, (3 if kind == "two accumulators" else 1) * want)
+
+
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 5])
 def test_trip_counts(n):
     check(attention(), n, seed=n)

@@ -108,7 +108,7 @@ def test_tiles_with_different_uses_have_rings_of_their_own():
                 T.gemm(p, d, c)
             T.copy(c, C)
 
-    assert notes(main) == ["a producer fetches b; d into 2 slots"]
+    assert notes(main)[0] == "a producer fetches b; d into 2 slots"
     _, parts = regions(main)
     assert names(parts[0,]).count("tl.slot_release") == 2
     rng = np.random.default_rng(1)

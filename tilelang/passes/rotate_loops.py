@@ -1,7 +1,8 @@
 """Which pipelined loops are rotated: the products at the head of the next iteration run beside the last products of this one.
 
 In: the statements of a loop's body at TILE, without the copies that a producer makes. Out: where to cut it, or why not. The body
-is H, A, Z: H ends with the first product, Z begins with the last one. H, A, Z, H, A, Z becomes
+is H, A, Z: H ends with the first product, Z begins with the last one (or
+the first of several that follow each other). H, A, Z, H, A, Z becomes
 
     H(0);  A(0);  for k but the last: { H(k + 1);  Z(k);  A(k + 1) };  Z(last)
 
@@ -17,10 +18,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..ir.access import Access, accesses
-from ..ir.dialect import FRAGMENT, op_info, op_name, tile_call
+from ..ir.dialect import FRAGMENT, op_name, tile_call
 from ..ir.dtypes import dtype
+from ..ir.kernel import KernelRegion
 from ..ir.rewrite import Descend, rewrite, substitute, walk
-from ..ir.tvm_api import AllocBuffer, Bind, Call, DeclBuffer, Evaluate, Expr, For, Stmt, Var, dtype_of, is_buffer, shape_of
+from ..ir.tvm_api import (
+    AllocBuffer,
+    Analyzer,
+    Bind,
+    Call,
+    DeclBuffer,
+    Evaluate,
+    Expr,
+    For,
+    IfThenElse,
+    IntImm,
+    Range,
+    Stmt,
+    Var,
+    const,
+    dtype_of,
+    is_buffer,
+    seq,
+    shape_of,
+    tirx,
+)  # fmt: skip
+from .pipeline_copies import with_version
+from .rings import RingLoop, count_one, mbarrier, number_of, release_slot, slot_of
 
 KEY_OFF = "tl.disable_loop_rotation"
 _PRODUCT = "tl.tileop.gemm"
@@ -33,8 +57,8 @@ class NotRotated(Exception):
 
 @dataclass(frozen=True)
 class Rotation:
-    """Positions in the body. head: of H's product. last: of Z's first. results: the first statement behind H that needs the results of its
-    product. again: the first one that touches what Z's product writes, or writes what it reads; both at most `last`."""
+    """Positions in the body. head: of H's product. last: of Z's first. results: the first statement of A that touches what H's product
+    writes. again: the first one of A that touches what Z writes, or writes what it reads; `last` if none does."""
 
     head: int
     last: int
@@ -46,22 +70,30 @@ def rotation_of(node: For, stmts: Sequence[Stmt], roots: Mapping[Var, Var], thre
     """How to rotate a loop with this body; None where there is nothing to gain. threads: those that share a fragment. registers: of each.
     Raises `NotRotated` with a reason."""
     products = [k for k, stmt in enumerate(stmts) if _product(stmt) is not None]
-    if len(products) < 2 or products[-1] == products[0] + 1:
+    if len(products) < 2 or (isinstance(node.extent, IntImm) and int(node.extent) < 2):
         return None
-    head, last = products[0], products[-1]
-    _whole_statements(node, stmts, head, last)
+    head, last = products[0], _first_of_last(stmts, products)
     touched = [accesses(stmt, roots) for stmt in stmts]
-    first = [a for k in range(head + 1) for a in touched[k]]
-    final = [a for k in range(last, len(stmts)) for a in touched[k]]
-    _may_change_places(first, final)
     written = {a.root for a in touched[head] if a.writes}
     between = range(head + 1, last)
-    results = next((k for k in between if any(a.root in written for a in touched[k])), last)
-    if results == last:
+    results = next((k for k in between if any(a.root in written for a in touched[k])), None)
+    if results is None:
         return None
-    again = next((k for k in between if _disturbs(touched[k], touched[last])), last)
-    _fits([*touched[head], *touched[last]], threads, registers)
-    return Rotation(head, last, results, again)
+    _only_known_statements(node, stmts, head, last)
+    final = [a for k in range(last, len(stmts)) for a in touched[k]]
+    _may_change_places([a for k in range(head + 1) for a in touched[k]], final)
+    _fits([a for k in products if k == head or k >= last for a in touched[k]], threads, registers)
+    return Rotation(head, last, results, next((k for k in between if _disturbs(touched[k], final)), last))
+
+
+def _first_of_last(stmts: Sequence[Stmt], products: Sequence[int]) -> int:
+    """The first of the products at the end that follow each other with nothing but names between."""
+    first = products[-1]
+    for k in reversed(products[1:-1]):
+        if not all(isinstance(s, Bind) for s in stmts[k + 1 : first]):
+            break
+        first = k
+    return first
 
 
 def _product(stmt: Stmt) -> Call | None:
@@ -69,24 +101,23 @@ def _product(stmt: Stmt) -> Call | None:
     return found if found is not None and op_name(found) == _PRODUCT else None
 
 
-def _whole_statements(node: For, stmts: Sequence[Stmt], head: int, last: int) -> None:
+def _only_known_statements(node: For, stmts: Sequence[Stmt], head: int, last: int) -> None:
     """Only statements whose every effect is known move, and only what can be written twice is."""
-    if node.step is not None and not (hasattr(node.step, "value") and int(node.step.value) == 1):
-        raise NotRotated("its step is not one")
     held: list[str] = []
-    for stmt in stmts:
-        if _product(stmt) is None:
-            walk(stmt, {Call: lambda c: held.append("it holds products in an inner loop or condition") if op_name(c) == _PRODUCT else None})
-        walk(stmt, {AllocBuffer: lambda a: held.append(f"{a.buffer.name} is allocated in it"), DeclBuffer: lambda d: held.append(f"{d.buffer.name} is declared in it")})  # fmt: skip
-    for stmt in (*stmts[: head + 1], *stmts[last:]):
-        if isinstance(stmt, Bind):
-            continue
-        calls: list[Call] = []
-        walk(stmt, {Call: calls.append})
-        if isinstance(stmt, Evaluate) and tile_call(stmt) is None:
-            held.append("what would move is no tile operation")
-        held += [f"{op_name(c)} would move" for c in calls if (info := op_info(c)) is not None and info.collective and not info.tile]
-    held += [f"{stmt.var.name} is read from memory" for stmt in stmts[:last] if isinstance(stmt, Bind) and accesses(stmt.value)]
+
+    def of_call(node: Call) -> None:
+        if op_name(node) == _PRODUCT:
+            held.append("it has products in an inner loop or condition")
+
+    if node.step is not None and not (isinstance(node.step, IntImm) and int(node.step) == 1):
+        held.append("its step is not one")
+    for k, stmt in enumerate(stmts):
+        walk(stmt, {(AllocBuffer, DeclBuffer): lambda d: held.append(f"{d.buffer.name} is declared in its body")})
+        if tile_call(stmt) is None:
+            walk(stmt, {Call: of_call})
+            if k <= head or k >= last:
+                walk(stmt, {Evaluate: lambda _: held.append("what would move holds an operation on no tile")})
+    held += [f"{s.var.name} is read from memory" for s in stmts[:last] if isinstance(s, Bind) and accesses(s.value)]
     if held:
         raise NotRotated(held[0])
 
@@ -99,8 +130,8 @@ def _may_change_places(first: Sequence[Access], final: Sequence[Access]) -> None
                 raise NotRotated(f"its first products and its last ones both touch {ours.buffer.name}")
 
 
-def _disturbs(stmt: Sequence[Access], product: Sequence[Access]) -> bool:
-    return any((a.writes or p.writes) and a.root.same_as(p.root) for a in stmt for p in product)
+def _disturbs(stmt: Sequence[Access], final: Sequence[Access]) -> bool:
+    return any((a.writes or f.writes) and a.root.same_as(f.root) for a in stmt for f in final)
 
 
 def _fits(operands: Sequence[Access], threads: int, registers: int) -> None:
@@ -111,8 +142,96 @@ def _fits(operands: Sequence[Access], threads: int, registers: int) -> None:
         raise NotRotated(f"its fragments would take {needed} of {registers} registers")
 
 
+# ---------------------------------------------------------------- the loop
+def rotated(ours: RingLoop, rotation: Rotation, counter: Var | None, stmts: Sequence[Stmt], kernel: KernelRegion) -> Stmt:
+    """The loop of the consumers. stmts: of its body, without the copies; counter: of the ring, where it has one."""
+    node, span = ours.found.node, ours.found.node.span
+    var, one = node.loop_var, const(1, dtype_of(node.loop_var))
+    emit = _Parts(ours, rotation, stmts)
+    count = [] if counter is None else [count_one(counter, span)]
+    first = emit.slot(node.min, number_of(ours, node.min, counter))
+    this = emit.slot(var, number_of(ours, var, counter))
+    following = emit.slot(var + one, number_of(ours, var, counter) + const(1, "int32"))
+    last = node.min + node.extent - one
+    final = emit.slot(last, number_of(ours, last, counter))
+    body = [*this.names, *following.names, *emit.waits_of_tail(this)]
+    body += [*emit.head(following), *emit.tail(this), *emit.middle(following, this), *count]
+    loop = For(var, node.min, node.extent - one, node.kind, seq(body), node.thread_binding, None, node.step, span)
+    before = [*first.names, *emit.head(first), *emit.middle(first, None)]
+    behind = [*final.names, *emit.waits_of_tail(final), *emit.tail(final), *emit.releases_of_tail(final), *count]
+    whole = seq([*before, loop, *behind])
+    prover = Analyzer()
+    for var, extent in kernel.blocks:
+        prover.bind(var, Range.from_min_extent(0, extent))
+    some = tirx.GT(node.extent, const(0, dtype_of(node.extent)))
+    return whole if prover.can_prove(some) else IfThenElse(some, whole, None, span)
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """The slots of one iteration. number: in the order of the ring. names: the statements that name slot and phase."""
+
+    iteration: Expr
+    number: Expr
+    slot: Var
+    phase: Var
+    names: list[Stmt]
+
+
+class _Parts:
+    """The parts of a rotated loop: H, A and Z of any iteration. stmts: of the body, without the copies."""
+
+    def __init__(self, ours: RingLoop, rotation: Rotation, stmts: Sequence[Stmt]) -> None:
+        self.ours, self.at, self.stmts = ours, rotation, stmts
+        self.span = ours.found.node.span
+        self.table = {tile: versions for ring in ours.rings for tile, versions in ring.versions.items()}
+
+    def slot(self, iteration: Expr, number: Expr) -> _Slot:
+        return _Slot(iteration, number, *slot_of(number, self.ours.slots, self.span))
+
+    def head(self, it: _Slot) -> list[Stmt]:
+        """H, with the waits for what it uses. Its slots are released in A, where something waits for its products."""
+        own = self._own(it, range(self.at.head + 1))
+        return [s for k, stmt in own for s in (*self._waits(it, k, k), stmt)]
+
+    def tail(self, it: _Slot) -> list[Stmt]:
+        """Z. Its waits stand before H of the next iteration: the products of both follow each other without a branch."""
+        return [stmt for _, stmt in self._own(it, range(self.at.last, len(self.stmts)))]
+
+    def middle(self, it: _Slot, earlier: _Slot | None) -> list[Stmt]:
+        """A. earlier: the iteration whose Z is in flight at its beginning and whose slots are released where that is waited for."""
+        found: list[Stmt] = []
+        for k, stmt in self._own(it, range(self.at.head + 1, self.at.last)):
+            if k == self.at.results:
+                found += self._releases(it, 0, self.at.head)
+            if k == self.at.again and earlier is not None:
+                found += self.releases_of_tail(earlier)
+            found += [*self._waits(it, k, k), stmt, *self._releases(it, k, k)]
+        return [*found, *self.releases_of_tail(earlier)] if earlier is not None and self.at.again == self.at.last else found
+
+    def waits_of_tail(self, it: _Slot) -> list[Stmt]:
+        return self._waits(it, self.at.last, len(self.stmts))
+
+    def releases_of_tail(self, it: _Slot) -> list[Stmt]:
+        return self._releases(it, self.at.last, len(self.stmts))
+
+    def _own(self, it: _Slot, which: range) -> list[tuple[int, Stmt]]:
+        """A copy of some of the statements, with their numbers, for an iteration. Names bound before them are bound again."""
+        order = [k for k in range(which.start) if isinstance(self.stmts[k], Bind)] + list(which)
+        own = _with_own_names([self.stmts[k] for k in order], {self.ours.found.node.loop_var: it.iteration})
+        return [(k, with_version(s, self.table, it.slot)) for k, s in zip(order, own, strict=True)]
+
+    def _waits(self, it: _Slot, low: int, high: int) -> list[Stmt]:
+        """For the rings that are first used by these statements."""
+        return [mbarrier("wait", ring.full, it.slot, self.span, it.phase) for ring in self.ours.rings if low <= ring.first <= high]
+
+    def _releases(self, it: _Slot, low: int, high: int) -> list[Stmt]:
+        """Of the rings that are last used by these statements."""
+        return [release_slot(self.ours, ring, it.number) for ring in self.ours.rings if low <= ring.last <= high]
+
+
 # ---------------------------------------------------------------- statements that are written twice
-def with_own_names(stmts: Sequence[Stmt], table: Mapping[Var, Expr]) -> list[Stmt]:
+def _with_own_names(stmts: Sequence[Stmt], table: Mapping[Var, Expr]) -> list[Stmt]:
     """Copies of consecutive statements, with variables of their own for the names and loops in them. table: values of other variables."""
     own: dict[Var, Var] = {}
 
@@ -133,4 +252,4 @@ def with_own_names(stmts: Sequence[Stmt], table: Mapping[Var, Expr]) -> list[Stm
     return [substitute(rewrite(stmt, {Bind: bind, For: loop}), values) for stmt in stmts]
 
 
-__all__ = ["KEY_OFF", "NotRotated", "Rotation", "rotation_of", "with_own_names"]
+__all__ = ["KEY_OFF", "NotRotated", "Rotation", "rotated", "rotation_of"]

@@ -13,20 +13,15 @@ with s = i % n and p = i / n % 2, i counting the executions of the loop's body. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-
 from ..ir.access import accesses, allocations, view_roots
 from ..ir.context import PassContext
 from ..ir.dialect import (
-    ANNOTATION_ALLOC,
     ATTR_WS,
     BARRIER,
     CLUSTER_BARRIER,
     KERNEL_MIN_BLOCKS,
     REGISTER_BUDGET,
     SHARED_SCOPES,
-    VAR,
     make_call,
     op_info,
     op_name,
@@ -35,9 +30,7 @@ from ..ir.kernel import KernelRegion, map_kernels, rebuild_body
 from ..ir.rewrite import Descend, rewrite, substitute, walk
 from ..ir.tvm_api import (
     AllocBuffer,
-    Analyzer,
     AttrStmt,
-    Bind,
     Call,
     Evaluate,
     Expr,
@@ -45,21 +38,15 @@ from ..ir.tvm_api import (
     IfThenElse,
     IntImm,
     PrimFunc,
-    Range,
     SeqStmt,
     Span,
     Stmt,
     Var,
     call,
     const,
-    decl_buffer,
-    dtype_of,
-    load,
     location_of,
     region,
     seq,
-    shape_of,
-    store,
     tirx,
 )  # fmt: skip
 from ..target.limits import shared_bytes
@@ -69,18 +56,17 @@ from .pipeline_copies import (
     LoopCopies,
     Moved,
     allocate_versions,
-    is_zero,
     leaves,
     simpler,
     stages_of,
     tile_bytes,
     versioned,
-    versions_of,
     with_version,
 )  # fmt: skip
 from .producer_slice import NotAhead, Slicer
+from .rings import RingLoop, count_one, counter_of, declare_barriers, mbarrier, number_of, release_slot, ring_of, slot_of
 from .rotate_loops import KEY_OFF as ROTATION_OFF
-from .rotate_loops import NotRotated, Rotation, rotation_of, with_own_names
+from .rotate_loops import NotRotated, Rotation, rotated, rotation_of
 from .thread_groups import GROUP
 from .tma_boxes import bytes_of_copy, tma_reason
 
@@ -135,30 +121,6 @@ def _refusal(kernel: KernelRegion) -> str | None:
     return None if products else ""
 
 
-@dataclass(frozen=True)
-class _Ring:
-    """Tiles that are fetched together. copies: in their order. first, last: the statements of the rest of the body between which they are
-    used. versions: by tile. full, empty: barriers, one a slot."""
-
-    copies: tuple[Moved, ...]
-    first: int
-    last: int
-    versions: dict[Var, Var]
-    full: Var
-    empty: Var
-
-
-@dataclass(frozen=True)
-class _Loop:
-    """A pipelined loop whose copies move. counter: a variable of the thread that counts executions of the body, or None where the loop's
-    own number does."""
-
-    found: LoopCopies
-    slots: int
-    rings: tuple[_Ring, ...]
-    counted: bool
-
-
 class _Specializer:
     """The rewrite of one kernel region."""
 
@@ -167,7 +129,7 @@ class _Specializer:
         self.copies = KernelCopies(kernel, roots, ctx, lambda c: tma_reason(c, kernel, ctx) or "", quiet=True)
         self.thread, self.consumers = kernel.threads[0]
         self.budget = shared_bytes(ctx.target) - sum(tile_bytes(v) + _ALIGNMENT for v in self.copies.allocs if v.scope() in SHARED_SCOPES)
-        self.loops: dict[For, _Loop] = {}
+        self.loops: dict[For, RingLoop] = {}
         self.outer: list[Stmt] = []  # around the statement that is looked at
 
     def run(self) -> KernelRegion:
@@ -199,7 +161,10 @@ class _Specializer:
         consumer = seq([*counters, rewrite(computed, {AllocBuffer: hoisted})])
         for ring in rings:
             slots, span = int(ring.full.ty.shape[0]), ring.copies[0].stmt.span
-            declared += [_barriers(ring.full, [1] * slots, span), _barriers(ring.empty, [self.consumers // WARP] * slots, span)]
+            declared += [
+                declare_barriers(ring.full, [1] * slots, span),
+                declare_barriers(ring.empty, [self.consumers // WARP] * slots, span),
+            ]
         registers = _REGISTERS.get(groups + 1)
         body = seq([
             *declared,
@@ -248,10 +213,10 @@ class _Specializer:
         spans: dict[tuple[int, int], list[Moved]] = {}
         for m in found.moved:
             spans.setdefault((uses[m.tile][0], uses[m.tile][-1]), []).append(m)
-        rings = tuple(_ring(copies, first, last, slots) for (first, last), copies in spans.items())
+        rings = tuple(ring_of(copies, first, last, slots) for (first, last), copies in spans.items())
         names = "; ".join(", ".join(str(m.tile.name) for m in ring.copies) for ring in rings)
         self.ctx.note(location_of(node), SUBJECT, f"a producer fetches {names} into {slots} slots")
-        self.loops[node] = _Loop(found, slots, rings, repeated or found.guard is not None)
+        self.loops[node] = RingLoop(found, slots, rings, repeated or found.guard is not None)
 
     # ---------------------------------------------------------------- the consumers
     def _consumer(self) -> tuple[list[Stmt], Stmt]:
@@ -262,37 +227,37 @@ class _Specializer:
             ours = self.loops.get(node)
             if ours is None:
                 return rebuild_body(node, descend(node.body))
-            counter = _counter(ours, counters)
+            counter = counter_of(ours, counters)
             rotation = self._rotation(ours)
             if rotation is not None:
-                return self._rotated(ours, rotation, counter, descend)
-            body = self._uses(ours, _number(ours, node.loop_var, counter), descend)
+                return rotated(ours, rotation, counter, [descend(s) for s in ours.found.rest()], self.kernel)
+            body = self._uses(ours, number_of(ours, node.loop_var, counter), descend)
             if counter is not None:
-                body = seq([body, _next(counter, node.span)])
+                body = seq([body, count_one(counter, node.span)])
             if ours.found.guard is not None:
                 body = IfThenElse(ours.found.condition, body, None, ours.found.guard.span)
             return For(node.loop_var, node.min, node.extent, node.kind, body, node.thread_binding, None, node.step, node.span)
 
         return counters, rewrite(self.kernel.body, {For: loop})
 
-    def _uses(self, ours: _Loop, number: Expr, descend: Descend) -> Stmt:
+    def _uses(self, ours: RingLoop, number: Expr, descend: Descend) -> Stmt:
         """The rest of the body, with waits and releases around the statements that use each ring's tiles."""
         span = ours.found.node.span
-        slot, phase, names = _slot(number, ours.slots, span)
+        slot, phase, names = slot_of(number, ours.slots, span)
         table = {tile: versions for ring in ours.rings for tile, versions in ring.versions.items()}
         stmts: list[Stmt] = [*names]
         for k, stmt in enumerate(ours.found.rest()):
             for ring in ours.rings:
                 if ring.first == k:
-                    stmts.append(_mbarrier("wait", ring.full, slot, span, phase))
+                    stmts.append(mbarrier("wait", ring.full, slot, span, phase))
             stmts.append(with_version(descend(stmt), table, slot))
             for ring in ours.rings:
                 if ring.last == k:
-                    stmts.append(_release(ours, ring, number))
+                    stmts.append(release_slot(ours, ring, number))
         return seq(stmts)
 
     # ---------------------------------------------------------------- rotated loops
-    def _rotation(self, ours: _Loop) -> Rotation | None:
+    def _rotation(self, ours: RingLoop) -> Rotation | None:
         """How the loop is rotated, None if not; what declines is told."""
         node = ours.found.node
         registers = _REGISTERS.get(self.consumers // GROUP + 1, (0, _MOST_REGISTERS))[1]
@@ -310,29 +275,6 @@ class _Specializer:
         self.ctx.note(location_of(node), SUBJECT, "the first products of the next iteration run beside the last ones of this")
         return found
 
-    def _rotated(self, ours: _Loop, rotation: Rotation, counter: Var | None, descend: Descend) -> Stmt:
-        """The loop with its first head before it and its last body behind it, see `rotate_loops`."""
-        node, span = ours.found.node, ours.found.node.span
-        var, one = node.loop_var, const(1, dtype_of(node.loop_var))
-        emit = _Rotated(ours, rotation, [descend(s) for s in ours.found.rest()])
-        count = [] if counter is None else [_next(counter, span)]
-        first = emit.slot(node.min, _number(ours, node.min, counter))
-        this = emit.slot(var, _number(ours, var, counter))
-        following = emit.slot(var + one, _number(ours, var, counter) + const(1, "int32"))
-        last = node.min + node.extent - one
-        final = emit.slot(last, _number(ours, last, counter))
-        body = [*this.names, *following.names, *emit.waits_of_tail(this)]
-        body += [*emit.head(following), *emit.tail(this), *emit.middle(following, this), *count]
-        loop = For(var, node.min, node.extent - one, node.kind, seq(body), node.thread_binding, None, node.step, span)
-        before = [*first.names, *emit.head(first), *emit.middle(first, None)]
-        behind = [*final.names, *emit.waits_of_tail(final), *emit.tail(final), *emit.releases_of_tail(final), *count]
-        whole = seq([*before, loop, *behind])
-        prover = Analyzer()
-        for var, extent in self.kernel.blocks:
-            prover.bind(var, Range.from_min_extent(0, extent))
-        some = tirx.GT(node.extent, const(0, dtype_of(node.extent)))
-        return whole if prover.can_prove(some) else IfThenElse(some, whole, None, span)
-
     # ---------------------------------------------------------------- the producer
     def _producer(self, grid: PersistentGrid | None) -> Stmt:
         """What one thread of the new warpgroup executes."""
@@ -349,150 +291,35 @@ class _Specializer:
         me = tirx.EQ(self.thread, const(self.consumers, "int32"))
         return IfThenElse(me, seq([*counters, body]), None, self.kernel.span)
 
-    def _fetches(self, ours: _Loop, var: Var, slicer: Slicer, counters: list[Stmt]) -> Stmt:
+    def _fetches(self, ours: RingLoop, var: Var, slicer: Slicer, counters: list[Stmt]) -> Stmt:
         """The body of a pipelined loop, as the producer runs it with `var` as its variable."""
         node, span = ours.found.node, ours.found.node.span
-        counter = _counter(ours, counters)
-        slot, phase, names = _slot(slicer.ahead(_number(ours, var, counter)), ours.slots, span)
+        counter = counter_of(ours, counters)
+        slot, phase, names = slot_of(slicer.ahead(number_of(ours, var, counter)), ours.slots, span)
         stmts: list[Stmt] = [*names]
         for ring in ours.rings:
             bytes_ = const(sum(bytes_of_copy(m.call) for m in ring.copies), "int32")
-            stmts.append(_mbarrier("wait", ring.empty, slot, span, tirx.BitwiseXor(phase, const(1, "int32"))))
-            stmts.append(_mbarrier("expect_tx", ring.full, slot, span, bytes_, arrive=True))
+            stmts.append(mbarrier("wait", ring.empty, slot, span, tirx.BitwiseXor(phase, const(1, "int32"))))
+            stmts.append(mbarrier("expect_tx", ring.full, slot, span, bytes_, arrive=True))
             for m in ring.copies:
                 source = simpler(slicer.ahead(substitute(m.call.args[0], {node.loop_var: var})))
                 target = versioned(m.call.args[1], ring.versions[m.tile], slot)
                 attrs = {**dict(m.call.attrs or {}), "tma": "load"}
                 stmts.append(Evaluate(call(m.call.op, [source, target, region(ring.full, [slot], [1])], "void", attrs), m.stmt.span))
         if counter is not None:
-            stmts.append(_next(counter, span))
+            stmts.append(count_one(counter, span))
         body = seq(stmts)
         condition = ours.found.condition_at(var)
         return body if condition is None else IfThenElse(slicer.ahead(condition), body, None, span)
 
 
-@dataclass(frozen=True)
-class _Slot:
-    """The slots of one iteration. number: in the order of the ring. names: the statements that name slot and phase."""
-
-    iteration: Expr
-    number: Expr
-    slot: Var
-    phase: Var
-    names: list[Stmt]
-
-
-class _Rotated:
-    """The parts of a rotated loop: H, A and Z of any iteration. stmts: of the body, without the copies."""
-
-    def __init__(self, ours: _Loop, rotation: Rotation, stmts: list[Stmt]) -> None:
-        self.ours, self.at, self.stmts = ours, rotation, stmts
-        self.span = ours.found.node.span
-        self.table = {tile: versions for ring in ours.rings for tile, versions in ring.versions.items()}
-
-    def slot(self, iteration: Expr, number: Expr) -> _Slot:
-        return _Slot(iteration, number, *_slot(number, self.ours.slots, self.span))
-
-    def head(self, it: _Slot) -> list[Stmt]:
-        """H, with the waits for what it uses. Its slots are released in A, where something waits for its products."""
-        own = self._own(it, range(self.at.head + 1))
-        return [s for k, stmt in own for s in (*self._waits(it, k, k), stmt)]
-
-    def tail(self, it: _Slot) -> list[Stmt]:
-        """Z. Its waits stand before H of the next iteration: the products of both follow each other without a branch."""
-        return [stmt for _, stmt in self._own(it, range(self.at.last, len(self.stmts)))]
-
-    def middle(self, it: _Slot, earlier: _Slot | None) -> list[Stmt]:
-        """A. earlier: the iteration whose Z is in flight at its beginning and whose slots are released where that is waited for."""
-        found: list[Stmt] = []
-        for k, stmt in self._own(it, range(self.at.head + 1, self.at.last)):
-            if k == self.at.results:
-                found += self._releases(it, 0, self.at.head)
-            if k == self.at.again and earlier is not None:
-                found += self.releases_of_tail(earlier)
-            found += [*self._waits(it, k, k), stmt, *self._releases(it, k, k)]
-        return [*found, *self.releases_of_tail(earlier)] if earlier is not None and self.at.again == self.at.last else found
-
-    def waits_of_tail(self, it: _Slot) -> list[Stmt]:
-        return self._waits(it, self.at.last, len(self.stmts))
-
-    def releases_of_tail(self, it: _Slot) -> list[Stmt]:
-        return self._releases(it, self.at.last, len(self.stmts))
-
-    def _own(self, it: _Slot, which: range) -> list[tuple[int, Stmt]]:
-        """A copy of some of the statements, with their numbers, for an iteration. Names bound before them are bound again."""
-        order = [k for k in range(which.start) if isinstance(self.stmts[k], Bind)] + list(which)
-        own = with_own_names([self.stmts[k] for k in order], {self.ours.found.node.loop_var: it.iteration})
-        return [(k, with_version(s, self.table, it.slot)) for k, s in zip(order, own, strict=True)]
-
-    def _waits(self, it: _Slot, low: int, high: int) -> list[Stmt]:
-        """For the rings that are first used by these statements."""
-        return [_mbarrier("wait", ring.full, it.slot, self.span, it.phase) for ring in self.ours.rings if low <= ring.first <= high]
-
-    def _releases(self, it: _Slot, low: int, high: int) -> list[Stmt]:
-        """Of the rings that are last used by these statements."""
-        return [_release(self.ours, ring, it.number) for ring in self.ours.rings if low <= ring.last <= high]
-
-
-# ---------------------------------------------------------------- rings
-def _release(ours: _Loop, ring: _Ring, number: Expr) -> Stmt:
-    span = ours.found.node.span
-    tiles = [region(v, [0] * len(shape_of(v)), [1] * len(shape_of(v))) for v in ring.versions.values()]
-    operands = [region(ring.empty, [0], [ours.slots]), number, *tiles]
-    return Evaluate(make_call("tl.slot_release", operands, span=span, again=ours.counted), span)
-
-
-def _ring(copies: Sequence[Moved], first: int, last: int, slots: int) -> _Ring:
-    name = "_".join(str(m.tile.name) for m in copies)
-    span = copies[0].stmt.span
-    full, empty = (decl_buffer((slots,), "uint64", f"{name}_{what}", BARRIER, alignment=8, span=span) for what in ("full", "empty"))
-    return _Ring(tuple(copies), first, last, {m.tile: versions_of(m.tile, slots) for m in copies}, full, empty)
-
-
-def _barriers(buffer: Var, counts: list[int], span: Span | None) -> Stmt:
-    return AllocBuffer(buffer, {ANNOTATION_ALLOC: {"arrive_counts": counts}}, span)
-
-
-def _mbarrier(what: str, barriers: Var, slot: Expr, span: Span | None, *values: Expr, **attrs: bool) -> Stmt:
-    return Evaluate(make_call(f"tl.mbarrier_{what}", [region(barriers, [slot], [1]), *values], span=span, **attrs), span)
-
-
+# ---------------------------------------------------------------- registers
 def _registers(budget: tuple[int, int] | None, role: int, span: Span | None) -> list[Stmt]:
     """The registers of each thread of a role: 0 the producer, 1 the consumers."""
     if budget is None:
         return []
     operands = [const(budget[role], "int32"), const(role, "int32")]
     return [Evaluate(make_call("tl.hint", operands, span=span, what=REGISTER_BUDGET), span)]
-
-
-def _counter(ours: _Loop, declared: list[Stmt]) -> Var | None:
-    """A variable that counts the bodies executed so far, where the loop's own number does not."""
-    if not ours.counted:
-        return None
-    span = ours.found.node.span
-    counter = decl_buffer((1,), "int32", f"{ours.found.node.loop_var.name}_count", VAR, span=span)
-    declared += [AllocBuffer(counter, None, span), store(counter, const(0, "int32"), [0], span)]
-    return counter
-
-
-def _next(counter: Var, span: Span | None) -> Stmt:
-    return store(counter, load(counter, [0]) + const(1, "int32"), [0], span)
-
-
-def _number(ours: _Loop, var: Var, counter: Var | None) -> Expr:
-    """How many bodies were executed before this one: int32."""
-    if counter is not None:
-        return load(counter, [0])
-    low = ours.found.node.min
-    number = var if is_zero(low) else var - low
-    return number if dtype_of(number) == "int32" else tirx.Cast("int32", number)
-
-
-def _slot(number: Expr, slots: int, span: Span | None) -> tuple[Var, Var, list[Stmt]]:
-    """The slot and the phase of a body, and the statements that name them."""
-    slot, phase, count = Var("slot", "int32"), Var("phase", "int32"), const(slots, "int32")
-    turn = tirx.truncmod(tirx.truncdiv(number, count), const(2, "int32"))  # the number is not negative
-    return slot, phase, [Bind(slot, tirx.truncmod(number, count), span), Bind(phase, turn, span)]
 
 
 __all__ = ["specialize_warps"]
