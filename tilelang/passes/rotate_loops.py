@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..ir.access import Access, accesses
-from ..ir.dialect import FRAGMENT, op_name, tile_call
+from ..ir.dialect import FRAGMENT, SHARED_SCOPES, op_name, tile_call
 from ..ir.dtypes import dtype
 from ..ir.kernel import KernelRegion
 from ..ir.rewrite import Descend, rewrite, substitute, walk
@@ -82,6 +82,7 @@ def rotation_of(node: For, stmts: Sequence[Stmt], roots: Mapping[Var, Var], thre
     _only_known_statements(node, stmts, head, last)
     final = [a for k in range(last, len(stmts)) for a in touched[k]]
     _may_change_places([a for k in range(head + 1) for a in touched[k]], final)
+    _without_barrier(final, [a for effects in touched for a in effects])
     _fits([a for k in products if k == head or k >= last for a in touched[k]], threads, registers)
     return Rotation(head, last, results, next((k for k in between if _disturbs(touched[k], final)), last))
 
@@ -128,6 +129,14 @@ def _may_change_places(first: Sequence[Access], final: Sequence[Access]) -> None
             unknown = not is_buffer(ours.root) or not is_buffer(theirs.root)
             if (ours.writes or theirs.writes) and (unknown or ours.root.same_as(theirs.root)):
                 raise NotRotated(f"its first products and its last ones both touch {ours.buffer.name}")
+
+
+def _without_barrier(final: Sequence[Access], everything: Sequence[Access]) -> None:
+    """A barrier before Z would stand behind H, whose products would have to be waited for."""
+    written = {a.root for a in everything if a.writes}
+    for access in final:
+        if access.reads and access.root.scope() in SHARED_SCOPES and access.root in written:
+            raise NotRotated(f"its last products need a barrier for {access.buffer.name}")
 
 
 def _disturbs(stmt: Sequence[Access], final: Sequence[Access]) -> bool:

@@ -12,6 +12,7 @@ class PassConfigKey(str, Enum):
     TL_DYNAMIC_ALIGNMENT = "tl.dynamic_alignment"
     TL_DISABLE_DYNAMIC_TAIL_SPLIT = "tl.disable_dynamic_tail_split"
     TL_DISABLE_WARP_SPECIALIZED = "tl.disable_warp_specialized"
+    TL_DISABLE_LOOP_ROTATION = "tl.disable_loop_rotation"
     TL_CONFIG_INDEX_BITWIDTH = "tl.config_index_bitwidth"
     TL_DISABLE_TMA_LOWER = "tl.disable_tma_lower"
     TL_DISABLE_SAFE_MEMORY_ACCESS = "tl.disable_safe_memory_legalize"
