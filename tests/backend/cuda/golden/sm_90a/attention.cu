@@ -110,64 +110,193 @@ extern "C" __global__ void __launch_bounds__(256, 1) attention_kernel(const half
       top[r] = -tl::inf_f32();
     }
     // golden_programs.py:77
+    const int slot = 0;
+    const int phase = 0;
+    // golden_programs.py:79
+    #pragma unroll
+    for (int r = 0; r < 16; ++r) {
+      #pragma unroll
+      for (int lane = 0; lane < 2; ++lane) {
+        // golden_programs.py:80
+        scores[r * 2 + lane] = r / 2 * 8 + tx % 4 * 2 + lane <= bx * 64 + tx / 32 * 16 + r % 2 * 8 + tx % 32 / 4 ? 0.0f : -tl::inf_f32();
+      }
+    }
+    // golden_programs.py:77
+    tl::mbarrier_wait(&K_shared_full[slot], phase);
+    // golden_programs.py:81
     tl::fence_proxy_async();
     tl::named_barrier(1, 128);
-    for (int k = 0; k < bx + 1; ++k) {
-      const int slot = k % 2;
-      const int phase = k % 4 / 2;
+    tl::wgmma_fence();
+    #pragma unroll
+    for (int s = 0; s < 4; ++s) {
+      wgmma_m64n64k16_f32_f16_f16_k_k(&scores[0], tl::matrix<16, 1024, 1>(&Q_shared[s * 2 * 8]), tl::matrix<16, 1024, 1>(&K_shared[s * 2 * 8]), true);
+    }
+    tl::wgmma_commit();
+    // golden_programs.py:83
+    #pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      before[r] = top[r];
+    }
+    // golden_programs.py:77
+    tl::wgmma_wait<0>();
+    tl::settle<32>(&scores[0]);
+    __syncwarp();
+    if (tx % 32 == 0) {
+      tl::mbarrier_arrive(&K_shared_empty[0]);
+    }
+    // golden_programs.py:84
+    float partial[2];
+    #pragma unroll
+    for (int s = 0; s < 2; ++s) {
+      partial[s] = -tl::inf_f32();
+      #pragma unroll
+      for (int q = 0; q < 16; ++q) {
+        partial[s] = fmaxf(partial[s], scores[q / 2 * 4 + s * 2 + q % 2]);
+      }
+    }
+    #pragma unroll
+    for (int s = 0; s < 2; ++s) {
+      const float other = tl::shfl_xor(partial[s], 1);
+      partial[s] = fmaxf(partial[s], other);
+    }
+    #pragma unroll
+    for (int s = 0; s < 2; ++s) {
+      const float other = tl::shfl_xor(partial[s], 2);
+      partial[s] = fmaxf(partial[s], other);
+    }
+    #pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      top[r] = fmaxf(partial[r], top[r]);
+    }
+    // golden_programs.py:85
+    #pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      // golden_programs.py:86
+      rescale[r] = tl::exp2(before[r] * 0.18033688f - top[r] * 0.18033688f);
+    }
+    // golden_programs.py:87
+    #pragma unroll
+    for (int r = 0; r < 16; ++r) {
+      #pragma unroll
+      for (int lane = 0; lane < 2; ++lane) {
+        // golden_programs.py:88
+        scores[r * 2 + lane] = tl::exp2(scores[r * 2 + lane] * 0.18033688f - top[r % 2] * 0.18033688f);
+      }
+    }
+    // golden_programs.py:89
+    float partial_1[2];
+    #pragma unroll
+    for (int s = 0; s < 2; ++s) {
+      partial_1[s] = 0.0f;
+      #pragma unroll
+      for (int q = 0; q < 16; ++q) {
+        partial_1[s] += scores[q / 2 * 4 + s * 2 + q % 2];
+      }
+    }
+    #pragma unroll
+    for (int s = 0; s < 2; ++s) {
+      const float other = tl::shfl_xor(partial_1[s], 1);
+      partial_1[s] += other;
+    }
+    #pragma unroll
+    for (int s = 0; s < 2; ++s) {
+      const float other = tl::shfl_xor(partial_1[s], 2);
+      partial_1[s] += other;
+    }
+    #pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      row_sum[r] = partial_1[r];
+    }
+    // golden_programs.py:90
+    #pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      // golden_programs.py:91
+      total[r] = total[r] * rescale[r] + row_sum[r];
+    }
+    // golden_programs.py:92
+    #pragma unroll
+    for (int r = 0; r < 16; ++r) {
+      #pragma unroll
+      for (int lane = 0; lane < 2; ++lane) {
+        // golden_programs.py:93
+        output[r * 2 + lane] *= rescale[r % 2];
+      }
+    }
+    // golden_programs.py:94
+    #pragma unroll
+    for (int r = 0; r < 16; ++r) {
+      #pragma unroll
+      for (int lane = 0; lane < 2; ++lane) {
+        weights[r * 2 + lane] = half_t(scores[r * 2 + lane]);
+      }
+    }
+    // golden_programs.py:77
+    for (int k = 0; k < bx; ++k) {
+      const int slot_1 = k % 2;
+      const int phase_1 = k % 4 / 2;
+      const int slot_2 = (k + 1) % 2;
+      const int phase_2 = (k + 1) % 4 / 2;
+      tl::mbarrier_wait(&V_shared_full[slot_1], phase_1);
       // golden_programs.py:79
       #pragma unroll
       for (int r = 0; r < 16; ++r) {
         #pragma unroll
         for (int lane = 0; lane < 2; ++lane) {
           // golden_programs.py:80
-          scores[r * 2 + lane] = k * 64 + r / 2 * 8 + tx % 4 * 2 + lane <= bx * 64 + tx / 32 * 16 + r % 2 * 8 + tx % 32 / 4 ? 0.0f : -tl::inf_f32();
+          scores[r * 2 + lane] = k * 64 + r / 2 * 8 + tx % 4 * 2 + lane + 64 <= bx * 64 + tx / 32 * 16 + r % 2 * 8 + tx % 32 / 4 ? 0.0f : -tl::inf_f32();
         }
       }
       // golden_programs.py:77
-      tl::mbarrier_wait(&K_shared_full[slot], phase);
+      tl::mbarrier_wait(&K_shared_full[slot_2], phase_2);
       // golden_programs.py:81
       tl::wgmma_fence();
       #pragma unroll
       for (int s = 0; s < 4; ++s) {
-        wgmma_m64n64k16_f32_f16_f16_k_k(&scores[0], tl::matrix<16, 1024, 1>(&Q_shared[s * 2 * 8]), tl::matrix<16, 1024, 1>(&K_shared[(k % 2 * 512 ^ s * 2) * 8]), true);
+        wgmma_m64n64k16_f32_f16_f16_k_k(&scores[0], tl::matrix<16, 1024, 1>(&Q_shared[s * 2 * 8]), tl::matrix<16, 1024, 1>(&K_shared[((k + 1) % 2 * 512 ^ s * 2) * 8]), true);
       }
       tl::wgmma_commit();
-      // golden_programs.py:77
-      tl::wgmma_wait<0>();
-      tl::settle<32>(&scores[0]);
-      __syncwarp();
-      if (tx % 32 == 0) {
-        tl::mbarrier_arrive(&K_shared_empty[k % 2]);
+      // golden_programs.py:95
+      tl::wgmma_fence();
+      #pragma unroll
+      for (int s = 0; s < 4; ++s) {
+        wgmma_m64n64k16_f32_f16_f16_r_mn(&output[0], &weights[s * 8], tl::matrix<8192, 1024, 1>(V_shared + k % 2 * 4096 + s * 1024), true);
       }
+      tl::wgmma_commit();
       // golden_programs.py:83
       #pragma unroll
       for (int r = 0; r < 2; ++r) {
         before[r] = top[r];
       }
+      // golden_programs.py:77
+      tl::wgmma_wait<1>();
+      tl::settle<32>(&scores[0]);
+      __syncwarp();
+      if (tx % 32 == 0) {
+        tl::mbarrier_arrive(&K_shared_empty[(k + 1) % 2]);
+      }
       // golden_programs.py:84
-      float partial[2];
+      float partial_2[2];
       #pragma unroll
       for (int s = 0; s < 2; ++s) {
-        partial[s] = -tl::inf_f32();
+        partial_2[s] = -tl::inf_f32();
         #pragma unroll
         for (int q = 0; q < 16; ++q) {
-          partial[s] = fmaxf(partial[s], scores[q / 2 * 4 + s * 2 + q % 2]);
+          partial_2[s] = fmaxf(partial_2[s], scores[q / 2 * 4 + s * 2 + q % 2]);
         }
       }
       #pragma unroll
       for (int s = 0; s < 2; ++s) {
-        const float other = tl::shfl_xor(partial[s], 1);
-        partial[s] = fmaxf(partial[s], other);
+        const float other = tl::shfl_xor(partial_2[s], 1);
+        partial_2[s] = fmaxf(partial_2[s], other);
       }
       #pragma unroll
       for (int s = 0; s < 2; ++s) {
-        const float other = tl::shfl_xor(partial[s], 2);
-        partial[s] = fmaxf(partial[s], other);
+        const float other = tl::shfl_xor(partial_2[s], 2);
+        partial_2[s] = fmaxf(partial_2[s], other);
       }
       #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        top[r] = fmaxf(partial[r], top[r]);
+        top[r] = fmaxf(partial_2[r], top[r]);
       }
       // golden_programs.py:85
       #pragma unroll
@@ -185,34 +314,41 @@ extern "C" __global__ void __launch_bounds__(256, 1) attention_kernel(const half
         }
       }
       // golden_programs.py:89
-      float partial_1[2];
+      float partial_3[2];
       #pragma unroll
       for (int s = 0; s < 2; ++s) {
-        partial_1[s] = 0.0f;
+        partial_3[s] = 0.0f;
         #pragma unroll
         for (int q = 0; q < 16; ++q) {
-          partial_1[s] += scores[q / 2 * 4 + s * 2 + q % 2];
+          partial_3[s] += scores[q / 2 * 4 + s * 2 + q % 2];
         }
       }
       #pragma unroll
       for (int s = 0; s < 2; ++s) {
-        const float other = tl::shfl_xor(partial_1[s], 1);
-        partial_1[s] += other;
+        const float other = tl::shfl_xor(partial_3[s], 1);
+        partial_3[s] += other;
       }
       #pragma unroll
       for (int s = 0; s < 2; ++s) {
-        const float other = tl::shfl_xor(partial_1[s], 2);
-        partial_1[s] += other;
+        const float other = tl::shfl_xor(partial_3[s], 2);
+        partial_3[s] += other;
       }
       #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        row_sum[r] = partial_1[r];
+        row_sum[r] = partial_3[r];
       }
       // golden_programs.py:90
       #pragma unroll
       for (int r = 0; r < 2; ++r) {
         // golden_programs.py:91
         total[r] = total[r] * rescale[r] + row_sum[r];
+      }
+      // golden_programs.py:77
+      tl::wgmma_wait<0>();
+      tl::settle<32>(&output[0]);
+      __syncwarp();
+      if (tx % 32 == 0) {
+        tl::mbarrier_arrive(&V_shared_empty[k % 2]);
       }
       // golden_programs.py:92
       #pragma unroll
@@ -231,22 +367,24 @@ extern "C" __global__ void __launch_bounds__(256, 1) attention_kernel(const half
           weights[r * 2 + lane] = half_t(scores[r * 2 + lane]);
         }
       }
-      // golden_programs.py:77
-      tl::mbarrier_wait(&V_shared_full[slot], phase);
-      // golden_programs.py:95
-      tl::wgmma_fence();
-      #pragma unroll
-      for (int s = 0; s < 4; ++s) {
-        wgmma_m64n64k16_f32_f16_f16_r_mn(&output[0], &weights[s * 8], tl::matrix<8192, 1024, 1>(V_shared + k % 2 * 4096 + s * 1024), true);
-      }
-      tl::wgmma_commit();
-      // golden_programs.py:77
-      tl::wgmma_wait<0>();
-      tl::settle<32>(&output[0]);
-      __syncwarp();
-      if (tx % 32 == 0) {
-        tl::mbarrier_arrive(&V_shared_empty[k % 2]);
-      }
+    }
+    // golden_programs.py:77
+    const int slot_1 = bx % 2;
+    const int phase_1 = bx % 4 / 2;
+    tl::mbarrier_wait(&V_shared_full[slot_1], phase_1);
+    // golden_programs.py:95
+    tl::wgmma_fence();
+    #pragma unroll
+    for (int s = 0; s < 4; ++s) {
+      wgmma_m64n64k16_f32_f16_f16_r_mn(&output[0], &weights[s * 8], tl::matrix<8192, 1024, 1>(V_shared + bx % 2 * 4096 + s * 1024), true);
+    }
+    tl::wgmma_commit();
+    // golden_programs.py:77
+    tl::wgmma_wait<0>();
+    tl::settle<32>(&output[0]);
+    __syncwarp();
+    if (tx % 32 == 0) {
+      tl::mbarrier_arrive(&V_shared_empty[(bx + 1 - 1) % 2]);
     }
     // golden_programs.py:96
     #pragma unroll
