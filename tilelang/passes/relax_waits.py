@@ -281,8 +281,8 @@ def _touches(stmt: Stmt, buffers: set[Var], roots: Mapping[Var, Var]) -> bool:
 
 def _renumbered(stmt: Evaluate, change: Callable[[Expr], Expr]) -> Evaluate:
     barriers, number, *tiles = stmt.value.args
-    attrs = {k: bool(v) for k, v in dict(stmt.value.attrs or {}).items()}
-    return Evaluate(make_call(_RELEASE, [barriers, change(number), *tiles], span=stmt.span, **attrs), stmt.span)
+    again = bool(attr(stmt.value, "again"))
+    return Evaluate(make_call(_RELEASE, [barriers, change(number), *tiles], span=stmt.span, again=again), stmt.span)
 
 
 def _previous(number: Expr) -> Expr:
