@@ -44,7 +44,6 @@ HARMLESS: dict[tuple[str, str], int] = {
     ("bulk_ring", "arrive at another barrier"): 1, ("bulk_ring", "wait at another barrier"): 1,
     ("product", "product forgets or keeps"): 1,  # the accumulator is zero
 }  # fmt: skip
-found_faults: dict[tuple[str, str], int] = {}
 _lowered: dict[str, PrimFunc] = {}
 
 
@@ -129,12 +128,11 @@ def test_every_planted_fault_is_found(name: str, mutation: str) -> None:
     assert len(missed) <= harmless, f"{mutation} in {name}: not found at {missed} of {len(candidates)} places"
     silent = [k for k, found in enumerate(outcomes) if found.wrong]
     assert mutation in VALUES or not silent, f"{mutation} in {name}: only wrong values at {silent} of {len(candidates)} places"
-    found_faults[name, mutation] = len(candidates) - len(missed)
 
 
 def test_there_are_enough_faults() -> None:
-    if len({name for name, _ in found_faults}) < len(SUBJECTS):
-        pytest.skip("not all programs have run")
-    assert len({mutation for _, mutation in found_faults}) >= 50, found_faults
-    assert sum(found_faults.values()) >= 300, found_faults
+    """Counted where they are planted: that each is found is the test above, which may run in other processes."""
+    planted = {(n, m): len(places(n, m)) - HARMLESS.get((n, m), 0) for n in SUBJECTS for m in MUTATIONS}
+    assert len({mutation for (_, mutation), count in planted.items() if count > 0}) >= 50, planted
+    assert sum(planted.values()) >= 300, planted
     assert set(REPORTS) == set(MUTATIONS)
