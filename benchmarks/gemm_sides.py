@@ -2,7 +2,7 @@
 
     python benchmarks/gemm_sides.py 512 1024         TVM_NUM_THREADS chooses the threads of both
 
-In one process the thread pools of the two libraries disturb each other: OpenBLAS's threads spin for some 30 ms after a call and
+In one process the thread pools of the two libraries disturb each other: OpenBLAS's threads spin for about 100 ms after a call and
 hold the cores on which the other library's threads wake up. Here the two processes take turns, the order of a round changing
 each time; the one whose turn it is not waits for a line on its standard input, and after a turn the next begins when the threads
 of the last one have come to rest. A turn is one call that wakes the threads and `CALLS` calls that count, the fastest of which is
@@ -24,7 +24,7 @@ from typing import Any
 SIDES = ("tilelang", "numpy")
 CPU_BLOCK = (256, 256, 128)
 CALLS = 5
-REST = 0.06  # seconds until OpenBLAS's threads sleep
+REST = 0.25  # seconds until OpenBLAS's threads sleep: with 0.06 they still held a core, and ours took twice the time
 
 
 def compare(size: int, rounds: int = 25) -> tuple[float, float]:
