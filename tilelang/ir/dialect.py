@@ -35,6 +35,7 @@ FACT_DEMOTED = "demoted"  # in "tl.alloc": a fragment that lives in shared memor
 FACT_SCRATCH = "scratch"  # in "tl.alloc": shared memory of the compiler's own; it gets barriers in every configuration
 FACT_VERSIONS = "versions"  # in "tl.alloc": tiles of a pipeline that the first dimension counts one after the other
 FACT_REPLICATED = "replicated"  # in "tl.alloc": registers that hold the same values in every thread
+KERNEL_CLUSTER = "cluster_dims"  # kernel annotation: blocks of a cluster in x, y, z
 KERNEL_MIN_BLOCKS = "min_blocks_per_sm"  # kernel annotation: blocks that share a multiprocessor at least
 REGISTER_BUDGET = "register_budget"  # a "tl.hint" in a warp role: registers of a thread, and whether they become more (1) or fewer (0)
 IF_THEN_ELSE, LIKELY = "prim.if_then_else", "prim.likely"  # names of two of TVM's own operators
@@ -90,6 +91,8 @@ OPS = (
     OpInfo("tl.sync_threads", ("v*",), collective=True, doc="block barrier; optional barrier id and count"),
     OpInfo("tl.sync_warp", ("v*",), warp=True, doc="warp barrier"),
     OpInfo("tl.sync_grid", (), collective=True, doc="grid barrier (cooperative launch)"),
+    OpInfo("tl.cluster_arrive", (), collective=True, doc="arrive at the barrier of the cluster; attrs relaxed: orders no memory"),
+    OpInfo("tl.cluster_wait", (), collective=True, doc="wait until all threads of the cluster have arrived"),
     OpInfo("tl.shfl", ("v", "v", "v", "v"), warp=True, doc="value, lane or delta, width, mask; attrs mode idx|up|down|xor"),
     OpInfo("tl.vote", ("v*",), warp=True, doc="attrs kind any|all|ballot|activemask|match_any|match_all"),
     OpInfo("tl.block_vote", ("v",), collective=True, doc="attrs kind count|and|or: __syncthreads_count and kin"),
@@ -98,12 +101,13 @@ OPS = (
     OpInfo("tl.device_assert", ("v",), doc="attrs message"),
     OpInfo("tl.mbarrier_init", ("u", "v"), doc="arrive count"),
     OpInfo("tl.mbarrier_wait", ("u", "v"), doc="wait until the phase of this parity has completed"),
-    OpInfo("tl.mbarrier_arrive", ("u", "v*"), doc="arrive; optional cluster rank"),
+    OpInfo("tl.mbarrier_arrive", ("u", "v*"), doc="arrive; optional rank: at this place of that block of the cluster"),
     # bytes count in kernels with bulk loads; where every copy is complete when it returns there are none to wait for
     OpInfo("tl.mbarrier_expect_tx", ("u", "v"), doc="the phase also waits for so many bytes of bulk loads; attrs arrive: then arrive"),
     # bulk copies: a dense block of shared memory (begins at the region's first element, row-major in the order of the tensor's region,
     # with the hardware's swizzle of attr swizzle = 0, 32, 64 or 128 bytes) and a box of a tensor; executed by one thread for each copy
-    OpInfo("tl.tma_load", ("w", "r", "u"), doc="shared block, box of a tensor (zeros outside), its mbarrier; attrs swizzle"),
+    # mask: a bit for each block of the cluster that gets the box, at this place of its shared memory, and whose mbarrier counts it
+    OpInfo("tl.tma_load", ("w", "r", "u", "v*"), doc="shared block, box of a tensor (zeros outside), its mbarrier, mask; attrs swizzle"),
     OpInfo("tl.tma_store", ("r", "w"), doc="shared block, box of a tensor (nothing outside is written); attrs swizzle"),
     OpInfo("tl.bulk_commit", (), doc="close a group of this thread's bulk stores"),
     OpInfo("tl.bulk_wait", ("v",), doc="wait until at most so many groups are open; attrs read: until they have read shared memory"),

@@ -89,23 +89,32 @@ class MBarrier:
 
 
 class Barriers:
-    """All barriers of one block. counts: (name, arrive counts) of its arrays of mbarriers.
+    """All barriers of one block. counts: (name, arrive counts) of its arrays of mbarriers. ranks: blocks of its cluster; rank: its number
+    there; first: the barriers of block 0, None for itself. Warps and lanes are counted through the cluster.
 
     known[w]: columns of the threads (their accesses that are ordered before warp w; of its own threads: those before its last warp
     barrier), then of the mbarriers (the bulk copies that signal them), then of the threads again (their writes that a proxy fence has
-    made visible to bulk copies and wgmma). seen, fenced: the parts of it.
+    made visible to bulk copies and wgmma). seen, fenced: the parts of it. open_to: warps that know that the barriers are initialised.
     """
 
-    def __init__(self, warps: int, threads: int, counts: Sequence[tuple[str, Sequence[int]]] = ()) -> None:
-        self.warps, self.threads = warps, threads
+    def __init__(
+        self, warps: int, threads: int, counts: Sequence[tuple[str, Sequence[int]]] = (), rank: int = 0, ranks: int = 1,
+        first: Barriers | None = None,
+    ) -> None:  # fmt: skip
+        self.warps, self.threads, self.rank = warps, threads, rank
         places = [(name, k, count) for name, several in counts for k, count in enumerate(several)]
-        lanes = WARP * warps
-        columns = lanes + len(places) + lanes
-        self.known = np.zeros((warps, columns), np.int64)
+        lanes = WARP * warps * ranks
+        columns = lanes + len(places) * ranks + lanes
+        self.known = np.zeros((warps * ranks, columns), np.int64) if first is None else first.known
         self.seen, self.fenced = self.known[:, :-lanes], self.known[:, -lanes:]
         self.named: dict[int, Named] = {}
-        self.bars = {(name, k): MBarrier(f"{name}[{k}]", count, lanes + n, columns) for n, (name, k, count) in enumerate(places)}
+        agent = lanes + len(places) * rank
+        self.bars = {(name, k): MBarrier(f"{name}[{k}]", count, agent + n, columns) for n, (name, k, count) in enumerate(places)}
         self.ballot: Ballot | None = None
+        self.own = range(warps * rank, warps * (rank + 1))  # its warps
+        self.open_to = set(self.own)
+        self.ended = False
+        self.signals: dict[int, tuple[int, str, Site]] = {}  # the last arrival of each lane of another block: time, barrier, place
 
     def mbarrier(self, name: str, index: int, site: Site | None = None) -> MBarrier:
         if (name, index) not in self.bars:
@@ -113,7 +122,7 @@ class Barriers:
         return self.bars[name, index]
 
     def threads_of(self, warp: int) -> int:
-        return min(32, self.threads - 32 * warp)
+        return min(WARP, self.threads - WARP * (warp % self.warps))
 
     def arrive_block(self, warp: int, ident: int, count: int | None, site: Site, now: int) -> Wait | None:
         """One warp arrives at a block barrier and waits for it."""
@@ -163,6 +172,31 @@ class Barriers:
                  remedy="give the barrier the number of threads that arrive")  # fmt: skip
         bar.left -= lanes
         bar.advance(now)
+
+    def reached(self, warp: int, what: str, site: Site) -> None:
+        """Raise if a warp of another block may not signal barriers of this one: before they are initialised, or after its end."""
+        if self.ended:
+            fail(f"{what} of block {self.rank} of the cluster, which has ended", site,
+                 remedy="let no block end while another one may still signal its barriers")  # fmt: skip
+        if warp not in self.open_to:
+            fail(f"{what} of block {self.rank} of the cluster, which may not have initialised it yet", site,
+                 remedy="synchronise the cluster after the barriers are made (T.cluster_sync)")  # fmt: skip
+
+    def arrive_from(self, name: str, index: int, arriving: np.ndarray, warp: int, now: int, site: Site) -> None:
+        """The `arriving` lanes of a warp of any block of the cluster arrive."""
+        if warp not in self.own:
+            self.reached(warp, f"an arrival at {name}[{index}]", site)
+            for lane in np.flatnonzero(arriving).tolist():
+                self.signals[WARP * warp + lane] = now, f"{name}[{index}]", site
+        self.arrive(name, index, arriving, warp, now, site)
+
+    def end(self) -> None:
+        """The block ends; raise if it does so before it knows of all that others have signalled."""
+        self.ended = True
+        for lane, (time, name, site) in self.signals.items():
+            if self.seen[list(self.own), lane].max() < time:
+                fail(f"block {self.rank} of the cluster ends, and none of its warps has waited for an arrival at {name}", site,
+                     remedy="wait for the phase before the block ends")  # fmt: skip
 
     def expect(self, name: str, index: int, count: int, now: int, site: Site) -> None:
         """The running phase also waits for `count` bytes of bulk copies."""

@@ -18,7 +18,7 @@ import numpy as np
 from ...errors import TileNotSupportedError, TileTypeError, TileValueError
 from ...ir.access import view_roots
 from ...ir.context import PassContext
-from ...ir.dialect import ANNOTATION_ALLOC, SHARED_SCOPES, op_name
+from ...ir.dialect import ANNOTATION_ALLOC, KERNEL_CLUSTER, SHARED_SCOPES, op_name
 from ...ir.dtype_table import info, numpy_type
 from ...ir.kernel import KernelRegion, match_kernel
 from ...ir.rewrite import substitute, walk
@@ -247,7 +247,8 @@ class _Program(Statements):
         (_, x), (_, y), (_, z) = kernel.threads
         whole_grid = calls(kernel.body, "tl.sync_grid")
         site = Site(location_of_span(kernel.span), "kernel")
-        return KernelSpec((x, y, z), tuple(shared), tuple(barriers), by_warp, whole_grid, site)
+        cluster = tuple(int(c) for c in kernel.annotations.get(KERNEL_CLUSTER, (1, 1, 1)))
+        return KernelSpec((x, y, z), tuple(shared), tuple(barriers), by_warp, whole_grid, site, cluster)
 
 
 def _bytes(buffer: Var) -> int:
@@ -262,6 +263,7 @@ def _facts(stmt: AllocBuffer) -> dict[str, Any]:
 # Operations by which warps wait for each other in other ways than at barriers of the whole block, or that engines execute.
 _BY_WARP = (
     "tl.mbarrier_init", "tl.mbarrier_wait", "tl.mbarrier_arrive", "tl.mbarrier_expect_tx", "tl.tma_load", "tl.tma_store", "tl.wgmma",
+    "tl.cluster_arrive", "tl.cluster_wait",
 )  # fmt: skip
 
 

@@ -118,18 +118,32 @@ class BulkCopies:
 
     # ---------------------------------------------------------------- issue
     def load(
-        self, group: Any, target: Shared, start: Any, box: Box, bar: tuple[str, Any], swizzle: int, mask: Any, site: Site,
+        self, group: Any, target: Shared, start: Any, box: Box, bar: tuple[str, Any], swizzle: int, mask: Any, site: Site, to: Any = None,
     ) -> None:  # fmt: skip
-        """Every lane of the mask issues a copy from its box to the block that begins at element `start`."""
+        """Every lane of the mask issues a copy from its box to the block that begins at element `start`. to: a mask of ranks: to that
+        place of each of these blocks of the cluster, where it signals the barrier at the place of `bar`."""
         name, number = bar
         for column in group.columns(mask):
             order = group.alone(column)
             box.check_start(column, False, site)
-            index, piece = self._block(target, start, box, swizzle, column, order, site)
-            target.shadow.check_proxy(piece, site, self.barriers.fenced[group.one_warp])
-            target.shadow.begin_async(piece, order, site, target.owner, lambda: np.zeros(1, bool))
             which = int(number[column]) if isinstance(number, np.ndarray) else int(number)
-            self.loads.append(_Load(target, index, piece, box, column, self.barriers.mbarrier(name, which, site), site))
+            for peer in [group.batch] if to is None else self._named(group, to, column, site):
+                memory = target if peer is group.batch else peer.like(target)
+                index, piece = self._block(memory, start, box, swizzle, column, order, site)
+                if peer is not group.batch:
+                    peer.barriers.reached(group.one_warp, f"a bulk load to {target.name}", site)
+                memory.shadow.check_proxy(piece, site, self.barriers.fenced[group.one_warp])
+                memory.shadow.begin_async(piece, order, site, memory.owner, lambda: np.zeros(1, bool))
+                bar = peer.barriers.mbarrier(name, which, site)
+                peer.bulk.loads.append(_Load(memory, index, piece, box, column, bar, site))
+
+    @staticmethod
+    def _named(group: Any, to: Any, column: int, site: Site) -> list[Any]:
+        """The blocks of the cluster that a mask names."""
+        mask = int(to[column]) if isinstance(to, np.ndarray) else int(to)
+        if mask <= 0:
+            fail(f"{site.what} to no block: its mask is {mask}", site, remedy="set a bit for each block that gets the copy")
+        return [group.peer(rank, site) for rank in range(mask.bit_length()) if mask >> rank & 1]
 
     def store(self, group: Any, source: Shared, start: Any, box: Box, swizzle: int, mask: Any, site: Site) -> None:
         """Every lane of the mask issues a copy from the block that begins at element `start` to its box."""
@@ -156,7 +170,7 @@ class BulkCopies:
     def commit(self, group: Any, mask: Any) -> None:
         """Close the groups of these lanes."""
         for column in group.columns(mask):
-            lane = int(group.lane[column])
+            lane = int(group.who[column])
             number = self.committed.get(lane, 0)
             for store in self.stores:
                 if store.lane == lane and store.group is None:
@@ -166,7 +180,7 @@ class BulkCopies:
     def wait(self, group: Any, open_groups: int, read: bool, mask: Any, site: Site) -> None:
         """All but the last groups of these lanes have read shared memory, and without `read` have written the tensor."""
         for column in group.columns(mask):
-            lane = int(group.lane[column])
+            lane = int(group.who[column])
             limit = self.committed.get(lane, 0) - open_groups
             for store in [s for s in self.stores if s.lane == lane and s.group is not None and s.group < limit]:
                 self._finish(store, group.alone(column), read, site)

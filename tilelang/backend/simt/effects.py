@@ -162,10 +162,22 @@ class Effects:
         self.scope.emit(f"g.mbarrier_init({bar.name!r}, {index}, {self._text(node.args[1], mask)}, {mask})")
 
     def _do_mbarrier_arrive(self, node: Call, mask: str) -> None:
-        if len(node.args) > 1:
-            raise TileNotSupportedError("the emulator has no barriers of other blocks of a cluster", at=self.scope.at())
-        index = self._text(node.args[0].region[0].min, mask)
-        self.scope.emit(f"g.mbarrier_arrive({node.args[0].source.name!r}, {index}, {mask}, {self.scope.site('arrive')})")
+        operands = [node.args[0].source.name.__repr__(), self._text(node.args[0].region[0].min, mask), mask, self.scope.site("arrive")]
+        operands += [self._text(a, mask) for a in node.args[1:]]  # a rank in the cluster
+        self.scope.emit(f"g.mbarrier_arrive({', '.join(operands)})")
+
+    def _do_cluster_arrive(self, node: Call, mask: str) -> None:
+        relaxed = bool(attr(node, "relaxed", False))
+        self.scope.emit(f"g.cluster_arrive({relaxed}, {mask}, {self.scope.site('T.cluster_arrive')})")
+
+    def _do_cluster_wait(self, node: Call, mask: str) -> None:
+        self._wait(f"g.cluster_wait({mask}, {self.scope.site('T.cluster_wait')})")
+
+    def share_barriers(self, mask: str) -> None:
+        """Barriers of the cluster are initialised: their declaration ends with its barrier."""
+        site = self.scope.site("barriers of the cluster")
+        self.scope.emit(f"g.cluster_arrive(True, {mask}, {site})")
+        self._wait(f"g.cluster_wait({mask}, {site})")
 
     def _do_mbarrier_wait(self, node: Call, mask: str) -> None:
         index = self._text(node.args[0].region[0].min, mask)
@@ -195,7 +207,8 @@ class Effects:
         bar = f"({node.args[2].source.name!r}, {self._text(node.args[2].region[0].min, mask)})"
         site, swizzle = self.scope.site("a bulk load", node.args[0].source.name), int(attr(node, "swizzle", 0))
         box = self._box(node.args[1], mask)
-        self.scope.emit(f"if {mask} is not False: g.bulk.load(g, {target.name}, {start.text}, {box}, {bar}, {swizzle}, {mask}, {site})")
+        operands = ["g", target.name, start.text, box, bar, str(swizzle), mask, site, *(self._text(a, mask) for a in node.args[3:])]
+        self.scope.emit(f"if {mask} is not False: g.bulk.load({', '.join(operands)})")
 
     def _do_tma_store(self, node: Call, mask: str) -> None:
         source, start = self.element(node.args[0], mask)

@@ -30,7 +30,7 @@ Wait = Callable[[], bool]
 
 
 class Group:
-    """n lanes. lane: linear thread index in the block; column: position in the group; block: number in the batch (an int, or
+    """n lanes. lane: linear thread index in the block; warp: the number of the one warp in the cluster, or None; column: position in the group; block: number in the batch (an int, or
     one for each lane); mask: None, or the lanes that are threads (a block whose size is no multiple of 32 has idle ones)."""
 
     def __init__(self, batch: Any, lane: np.ndarray, block: Any, warp: int | None) -> None:
@@ -38,6 +38,7 @@ class Group:
         self.batch, self.extents, self.clock = batch, batch.extents, batch.clock
         self.lane, self.column, self.block, self.one_warp = lane, np.arange(self.n), block, warp
         self.warp = lane >> 5
+        self.who = lane if warp is None else lane + WARP * (warp - warp % batch.warps)  # counted through the cluster
         x, y, _ = self.extents
         self.tx, self.ty, self.tz = lane % x, lane // x % y, lane // (x * y)
         real = lane < batch.threads
@@ -53,7 +54,7 @@ class Group:
         self.guarded: list[GuardedRegisters] = []  # registers that products use
         if warp is not None:
             self.bulk: BulkCopies = batch.bulk
-            self.products = Products(self, batch.warpgroups[warp // 4], batch.barriers.fenced[warp])
+            self.products = Products(self, batch.warpgroups[warp % batch.warps // 4], batch.barriers.fenced[warp])
         self.waits_for: Callable[[], str] | None = None  # why the last wait is not over
         self._all: Taking | None = None
         self._masks: dict[int, tuple[Any, Taking]] = {}
@@ -78,7 +79,7 @@ class Group:
 
         if self.one_warp is not None:
             seen = self.batch.barriers.seen[self.one_warp].copy()
-            return WarpTaking(columns, pick(self.lane), self.one_warp, self.block, int(seen.min()), seen)
+            return WarpTaking(columns, pick(self.who), self.one_warp, self.block, int(seen.min()), seen)
         return Taking(columns, *(pick(v) for v in (self.lane, self.warp, self.block, self.since, self.warp_since)))
 
     def columns(self, mask: Any) -> list[int]:
@@ -89,7 +90,7 @@ class Group:
         """One lane of a warp, and what is ordered before it."""
         taking = self.taking(None)
         assert isinstance(taking, WarpTaking)
-        return WarpTaking(None, self.lane[column], taking.warp, self.block, taking.since, taking.warp_since)
+        return WarpTaking(None, self.who[column], taking.warp, self.block, taking.since, taking.warp_since)
 
     def moved(self) -> None:
         """A barrier has changed what is ordered."""
@@ -231,12 +232,37 @@ class Group:
         if mask is not False:
             self.batch.barriers.mbarrier(bar, int(np.max(index))).reset(count)
 
-    def mbarrier_arrive(self, bar: str, index: Any, mask: Any, site: Site) -> None:
+    def mbarrier_arrive(self, bar: str, index: Any, mask: Any, site: Site, rank: Any = None) -> None:
+        """Arrive at a barrier of the block, or of block `rank` of the cluster."""
         if mask is False:
             return
         active, places = self._active(self.mask if mask is None else mask), self.lanes(index)
-        for place in np.unique(places[active]):
-            self.batch.barriers.arrive(bar, int(place), active & (places == place), self.one_warp, self.clock.tick(site), site)
+        ranks = self.lanes(self.batch.barriers.rank if rank is None else rank)
+        for number in np.unique(ranks[active]).tolist():
+            barriers = self.peer(number, site).barriers
+            for place in np.unique(places[active & (ranks == number)]).tolist():
+                arriving = active & (ranks == number) & (places == place)
+                barriers.arrive_from(bar, place, arriving, self.one_warp, self.clock.tick(site), site)
+
+    def peer(self, rank: int, site: Site) -> Any:
+        """Block `rank` of the cluster."""
+        if not 0 <= rank < len(self.batch.peers):
+            fail(f"{site.what} names block {rank} of a cluster of {len(self.batch.peers)}", site, remedy="use ranks of the cluster")
+        return self.batch.peers[rank]
+
+    def cluster_arrive(self, relaxed: bool, mask: Any, site: Site) -> None:
+        """Arrive at the barrier of the cluster."""
+        if mask is not False:
+            self.whole_warp(mask, site)
+            self.batch.cluster.arrive(self.one_warp, relaxed, self.clock.tick(site), site)
+
+    def cluster_wait(self, mask: Any, site: Site) -> Wait | None:
+        """Wait until all warps of the cluster have arrived."""
+        if mask is False:
+            return None
+        self.whole_warp(mask, site)
+        self.where, self.waits_for = site, self.batch.cluster.missing
+        return self.batch.cluster.wait(self.one_warp, site)
 
     def mbarrier_expect(self, bar: str, index: Any, count: Any, mask: Any, site: Site) -> None:
         """Every lane of the mask announces `count` bytes."""

@@ -16,13 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import SimtError, TileAssertionError, TileRuntimeError
-from .barriers import Barriers, waiting_text
+from ...errors import SimtError, TileAssertionError, TileRuntimeError, TileValueError
+from .barriers import Barriers
 from .bulk_copies import BulkCopies
+from .cluster import ClusterBarrier, run_blocks
 from .group import WARP, Group
 from .memory import Global, Shared, SharedBlock
 from .products import WARPS, Warpgroup
-from .report import Site, fail
+from .report import Site
 from .shadow import Clock, Shadow
 
 LANES = 2048  # lanes of a batch: enough to spread NumPy's cost, few enough for the cache
@@ -49,7 +50,8 @@ class SharedSpec:
 
 @dataclass(frozen=True)
 class KernelSpec:
-    """What a launch needs to know. by_warp: warps are coroutines. whole_grid: all blocks run together. barriers: (name, arrive counts)."""
+    """What a launch needs to know. by_warp: warps are coroutines. whole_grid: all blocks run together. barriers: (name, arrive counts).
+    cluster: blocks of a cluster along each dimension of the grid."""
 
     threads: tuple[int, int, int]
     shared: tuple[SharedSpec, ...]
@@ -57,13 +59,16 @@ class KernelSpec:
     by_warp: bool
     whole_grid: bool
     site: Site
+    cluster: tuple[int, ...] = (1, 1, 1)
 
 
 class Batch:
-    """Blocks that run together: their shared memory, clock and barriers."""
+    """Blocks that run together: their shared memory, clock and barriers. By warps it is one block, number `rank` of a cluster of `ranks`
+    whose first batch is `first` (None: itself)."""
 
     def __init__(
-        self, spec: KernelSpec, kernel: Callable[..., Any], blocks: Sequence[tuple[int, ...]], seed: int, counters: Any
+        self, spec: KernelSpec, kernel: Callable[..., Any], blocks: Sequence[tuple[int, ...]], seed: int, counters: Any,
+        rank: int = 0, ranks: int = 1, first: Batch | None = None,
     ) -> None:  # fmt: skip
         self.kernel = kernel
         self.spec, self.blocks, self.seed, self.counters = spec, blocks, seed, counters
@@ -71,10 +76,11 @@ class Batch:
         self.threads = spec.threads[0] * spec.threads[1] * spec.threads[2]
         self.warps = -(-self.threads // WARP)
         self.lanes_per_block = self.warps * WARP
-        self.clock = Clock()
-        self.barriers = Barriers(self.warps, self.threads, spec.barriers)
-        self.draw = random.Random(seed)
+        self.ranks = ranks
+        self.clock, self.draw = (Clock(), random.Random(seed)) if first is None else (first.clock, first.draw)
+        self.barriers = Barriers(self.warps, self.threads, spec.barriers, rank, ranks, None if first is None else first.barriers)
         self.bulk = BulkCopies(self.barriers, self.clock, self.draw)
+        self.peers: Sequence[Batch] = (self,)  # the blocks of the cluster
         self.warpgroups = [Warpgroup() for _ in range(-(-self.warps // WARPS))]
         self.shared = self._shared()
 
@@ -85,14 +91,15 @@ class Batch:
     def _shared(self) -> dict[str, Shared]:
         specs = sorted(self.spec.shared, key=lambda s: s.offset)
         size = max((s.offset + s.bytes for s in specs), default=0)
-        block = SharedBlock(len(self.blocks), -(-size // 16) * 16, self.clock, self.extents, self.warps if self.spec.by_warp else 1)
+        warps = self.warps * self.ranks if self.spec.by_warp else 1
+        block = SharedBlock(len(self.blocks), -(-size // 16) * 16, self.clock, self.extents, warps)
         found: dict[str, Shared] = {}
         self.shadows: list[Shadow] = []
         for cluster in _clusters(specs):
             low, high = min(s.offset for s in cluster), max(s.offset + s.bytes for s in cluster)
             piece = min(s.piece for s in cluster)
             shadow, pieces = block.shadow(low, high, piece, [s.name for s in cluster])
-            shadow.agents = [bar.name for bar in self.barriers.bars.values()]
+            shadow.agents = [bar.name for bar in self.barriers.bars.values()] * self.ranks
             self.shadows.append(shadow)
             for owner, s in enumerate(cluster):
                 found[s.name] = Shared(s.name, s.kind, s.elements, block, s.offset, shadow, (low, piece, pieces), owner)
@@ -106,52 +113,43 @@ class Batch:
 
     def run(self) -> None:
         if self.spec.by_warp:
-            self._run_warps()
+            self.meet((self,))
+            run_blocks(self.peers)
             return
         count = len(self.blocks)
         lane = np.tile(np.arange(self.lanes_per_block, dtype=np.int32), count)
         block = np.repeat(np.arange(count), self.lanes_per_block)
         group = Group(self, lane, block, None)
-        for _ in self._start(group):
+        for _ in self.start(group):
             raise SimtError("a wait that nothing can end", at=group.where.at if group.where else None)
 
-    def _start(self, group: Group) -> Any:
+    def start(self, group: Group) -> Any:
+        """The coroutine of a group."""
         indices = [self.index(axis, group) for axis in range(len(self.blocks[0]))]
         return self.kernel(group, self.shared, *indices)
 
-    def _run_warps(self) -> None:
-        """Warps take turns, and bulk copies land in between; what goes on is drawn from the seed."""
+    # ---------------------------------------------------------------- by warps
+    def meet(self, peers: Sequence[Batch]) -> None:
+        """These are the blocks of the cluster."""
+        self.peers = peers
+        self.cluster = peers[0].cluster if peers[0] is not self else ClusterBarrier([p.barriers for p in peers])
+
+    def like(self, memory: Shared) -> Shared:
+        """This block's memory at the place of another block's."""
+        key = memory.offset, memory.owner, memory.shape
+        mine = next(s for s in self.shared.values() if (s.offset, s.owner, s.shape) == key)
+        return mine.as_type(memory.name, memory.kind, memory.size)
+
+    def groups(self) -> list[Group]:
+        """The warps."""
         lanes = np.arange(WARP, dtype=np.int32)
-        groups = [Group(self, lanes + WARP * w, 0, w) for w in range(self.warps)]
-        running = {w: self._start(groups[w]) for w in range(self.warps)}
-        waits: dict[int, Callable[[], bool]] = {}
-        while running:
-            ready = [w for w in running if w not in waits or waits[w]()]
-            choices = len(ready) + self.bulk.flying
-            if not choices:
-                self._deadlock([groups[w] for w in running])
-            number = self.draw.randrange(choices)
-            if number >= len(ready):
-                self.bulk.land(number - len(ready))
-                continue
-            warp = ready[number]
-            waits.pop(warp, None)
-            groups[warp].moved()
-            try:
-                waits[warp] = next(running[warp])
-            except StopIteration:
-                del running[warp]
-                groups[warp].products.finish()
-        self.bulk.finish()
+        return [Group(self, lanes + WARP * w, 0, self.barriers.own[w]) for w in range(self.warps)]
+
+    def end(self) -> None:
+        """All warps of the block have ended."""
+        self.barriers.end()
         for warpgroup in self.warpgroups:
             warpgroup.finish()
-
-    def _deadlock(self, waiting: Sequence[Group]) -> None:
-        lines = waiting_text([(int(g.warp[0]), g.where, g.waits_for() if g.waits_for else "") for g in waiting])
-        ended = self.warps - len(waiting)
-        finished = f", the other {ended} have ended" if ended else ""
-        site = lines[0][0] if lines else self.spec.site
-        fail(f"deadlock: {len(waiting)} of {self.warps} warps wait for ever{finished}", site, *lines)
 
 
 def _clusters(specs: Sequence[SharedSpec]) -> list[list[SharedSpec]]:
@@ -206,6 +204,26 @@ class Machine:
             blocks = [(0,)]
         lanes = -(-spec.threads[0] * spec.threads[1] * spec.threads[2] // WARP) * WARP
         size = 1 if spec.by_warp else len(blocks) if spec.whole_grid else max(1, LANES // lanes)
+        if rest := [(e, c) for e, c in zip(grid, spec.cluster, strict=False) if int(e) % c]:
+            raise TileValueError(f"a grid extent of {rest[0][0]} is no multiple of the {rest[0][1]} blocks of a cluster", at=spec.site.at)
         with np.errstate(all="ignore"):
+            if spec.by_warp and spec.cluster != (1, 1, 1):
+                self._launch_clusters(spec, kernel, [int(e) for e in grid])
+                return
             for start in range(0, len(blocks), size):
                 Batch(spec, kernel, blocks[start : start + size], self.seed + start, self.counters).run()
+
+    def _launch_clusters(self, spec: KernelSpec, kernel: Callable[..., Any], grid: Sequence[int]) -> None:
+        """The blocks of a cluster run together; x is the fastest dimension of its ranks."""
+        cluster = spec.cluster[: len(grid)]
+        ranks = [p[::-1] for p in itertools.product(*(range(c) for c in reversed(cluster)))]
+        corners = itertools.product(*(range(0, e, c) for e, c in zip(reversed(grid), reversed(cluster), strict=True)))
+        for number, corner in enumerate(c[::-1] for c in corners):
+            batches: list[Batch] = []
+            for rank, place in enumerate(ranks):
+                block = tuple(a + b for a, b in zip(corner, place, strict=True))
+                first = batches[0] if batches else None
+                batches.append(Batch(spec, kernel, [block], self.seed + number, self.counters, rank, len(ranks), first))
+            for batch in batches:
+                batch.meet(batches)
+            run_blocks(batches)

@@ -112,7 +112,8 @@ class Products:
     """The products of one warp. fenced: for every thread the time up to which its writes are visible to them."""
 
     def __init__(self, group: Any, warpgroup: Warpgroup, fenced: np.ndarray) -> None:
-        self.group, self.warpgroup, self.warp, self.visible = group, warpgroup, group.one_warp, fenced
+        self.group, self.warpgroup, self.visible = group, warpgroup, fenced
+        self.warp = group.one_warp % group.batch.warps
         self.flights: list[_Flight] = []
         self.groups = 0
         self.fenced = False
@@ -161,7 +162,7 @@ class Products:
         for flight in done:
             self.flights.remove(flight)
             for memory, read in flight.reads:
-                memory.shadow.end_warp_read(read, self.warp, self.group.taking(None), site)
+                memory.shadow.end_warp_read(read, self.group.one_warp, self.group.taking(None), site)
         self._mark()
 
     def finish(self) -> None:

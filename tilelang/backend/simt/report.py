@@ -13,6 +13,7 @@ import numpy as np
 
 from ...errors import Location, SimtError
 
+WARP = 32
 
 @dataclass(frozen=True)
 class Site:
@@ -26,11 +27,14 @@ class Site:
 
 
 def thread_name(linear: int, extents: Sequence[int]) -> str:
-    """The thread as the user counts: its index, or (x, y, z) where the block has more than one dimension."""
-    x, y, _ = extents
-    if extents[1] == 1 and extents[2] == 1:
-        return f"thread {linear}"
-    return f"thread ({linear % x}, {linear // x % y}, {linear // (x * y)})"
+    """The thread as the user counts: its index, or (x, y, z) where the block has more than one dimension. Threads of the further blocks
+    of a cluster are counted on."""
+    x, y, z = extents
+    rank, linear = divmod(linear, WARP * -(-x * y * z // WARP))
+    block = f" of block {rank} of the cluster" if rank else ""
+    if y == 1 and z == 1:
+        return f"thread {linear}{block}"
+    return f"thread ({linear % x}, {linear // x % y}, {linear // (x * y)}){block}"
 
 
 def fail(message: str, site: Site, *others: tuple[Site, str], remedy: str = "") -> NoReturn:

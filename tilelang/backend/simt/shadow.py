@@ -61,7 +61,7 @@ class Shadow:
         self.busy: np.ndarray | None = None  # how many engines are reading each piece
         self.held: list[AsyncRead] = []
         self.agents: Sequence[str] = ()  # names of the mbarriers, whose bulk copies count as threads after the last one
-        self.lanes = WARP * (-(-extents[0] * extents[1] * extents[2] // WARP))
+        self.lanes = WARP * max(warps, -(-extents[0] * extents[1] * extents[2] // WARP))
 
     # ---------------------------------------------------------------- accesses
     def read(self, piece: Any, order: Any, site: Site, owner: int, atomic: bool = False) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import TileNotSupportedError
-from ...ir.dialect import ATTR_REDUCE_SCOPE, ATTR_WS, GLOBAL, SHARED_SCOPES, op_name
+from ...ir.dialect import ATTR_REDUCE_SCOPE, ATTR_WS, CLUSTER_BARRIER, GLOBAL, SHARED_SCOPES, op_name
 from ...ir.dtype_table import info
 from ...ir.rewrite import walk
 from ...ir.tvm_api import (
@@ -123,6 +123,8 @@ class Statements:
     def _alloc(self, stmt: AllocBuffer) -> None:
         buffer, scope = stmt.buffer, self.scope
         if is_barrier(buffer):
+            if buffer.scope() == CLUSTER_BARRIER and self.by_warp:
+                self.effects.share_barriers(self.masks[-1])
             return
         name = scope.fresh(buffer.name)
         size = self._size(buffer)
