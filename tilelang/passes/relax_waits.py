@@ -153,11 +153,13 @@ class _Relaxer:
             return [], state
         touched = accesses(stmt, self.roots)
         meets = _holds(stmt, _MEETINGS)
+        spared = _behind(stmt) if _is(stmt, _RELEASE) else 0
         for k in reversed(range(len(state))):
             group = state[k]
             if _is(stmt, _RELEASE):
-                read = {a.source for a in stmt.value.args[2:]}
-                late = bool(read & group.tiles) and (group.carried or stmt not in self.earlier)
+                reads = bool({a.source for a in stmt.value.args[2:]} & group.tiles)
+                late = reads and not spared and (group.carried or stmt not in self.earlier)
+                spared -= reads and spared > 0
             else:
                 late = any(_clashes(a, group) for a in touched) or (meets and bool(group.tiles))
             if late:
@@ -203,7 +205,7 @@ class _Relaxer:
             return node.body, []
         between = [*stmts[last + 1 :], *stmts[:first]]
         quiet = not any(_touches(s, results, self.roots) for s in between)
-        moved = [s for s in stmts[last + 1 :] if _is(s, _RELEASE)]
+        moved = [s for s in stmts[last + 1 :] if _is(s, _RELEASE) and not _behind(s)]
         if not quiet or not moved:
             return node.body, []
         again = tirx.GT(node.loop_var, node.min)
@@ -283,6 +285,11 @@ def _renumbered(stmt: Evaluate, change: Callable[[Expr], Expr]) -> Evaluate:
     barriers, number, *tiles = stmt.value.args
     again = bool(attr(stmt.value, "again"))
     return Evaluate(make_call(_RELEASE, [barriers, change(number), *tiles], span=stmt.span, again=again), stmt.span)
+
+
+def _behind(release: Stmt) -> int:
+    """How many of the newest products that read a release's tiles read later slots."""
+    return int(attr(release.value, "behind", 0))
 
 
 def _previous(number: Expr) -> Expr:

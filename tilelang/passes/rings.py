@@ -66,11 +66,12 @@ def declare_barriers(buffer: Var, counts: list[int], span: Span | None) -> Stmt:
     return AllocBuffer(buffer, {ANNOTATION_ALLOC: {"arrive_counts": counts}}, span)
 
 
-def release_slot(ours: RingLoop, ring: Ring, number: Expr) -> Stmt:
+def release_slot(ours: RingLoop, ring: Ring, number: Expr, behind: int = 0) -> Stmt:
+    """behind: how many of the newest products that read the ring's tiles read later slots than this one."""
     span = ours.found.node.span
     tiles = [region(v, [0] * len(shape_of(v)), [1] * len(shape_of(v))) for v in ring.versions.values()]
     operands = [region(ring.empty, [0], [ours.slots]), number, *tiles]
-    return Evaluate(make_call("tl.slot_release", operands, span=span, again=ours.counted), span)
+    return Evaluate(make_call("tl.slot_release", operands, span=span, again=ours.counted, behind=behind), span)
 
 
 def mbarrier(what: str, barriers: Var, slot: Expr, span: Span | None, *values: Expr, **attrs: Any) -> Stmt:

@@ -227,7 +227,7 @@ class _Parts:
     def _own(self, it: _Slot, which: range) -> list[tuple[int, Stmt]]:
         """A copy of some of the statements, with their numbers, for an iteration. Names bound before them are bound again."""
         order = [k for k in range(which.start) if isinstance(self.stmts[k], Bind)] + list(which)
-        own = _with_own_names([self.stmts[k] for k in order], {self.ours.found.node.loop_var: it.iteration})
+        own = with_own_names([self.stmts[k] for k in order], {self.ours.found.node.loop_var: it.iteration})
         return [(k, with_version(s, self.table, it.slot)) for k, s in zip(order, own, strict=True)]
 
     def _waits(self, it: _Slot, low: int, high: int) -> list[Stmt]:
@@ -240,7 +240,7 @@ class _Parts:
 
 
 # ---------------------------------------------------------------- statements that are written twice
-def _with_own_names(stmts: Sequence[Stmt], table: Mapping[Var, Expr]) -> list[Stmt]:
+def with_own_names(stmts: Sequence[Stmt], table: Mapping[Var, Expr]) -> list[Stmt]:
     """Copies of consecutive statements, with variables of their own for the names and loops in them. table: values of other variables."""
     own: dict[Var, Var] = {}
 
@@ -261,4 +261,4 @@ def _with_own_names(stmts: Sequence[Stmt], table: Mapping[Var, Expr]) -> list[St
     return [substitute(rewrite(stmt, {Bind: bind, For: loop}), values) for stmt in stmts]
 
 
-__all__ = ["KEY_OFF", "NotRotated", "Rotation", "rotated", "rotation_of"]
+__all__ = ["KEY_OFF", "NotRotated", "Rotation", "rotated", "rotation_of", "with_own_names"]

@@ -13,6 +13,8 @@ with s = i % n and p = i / n % 2, i counting the executions of the loop's body. 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..ir.access import accesses, allocations, view_roots
 from ..ir.context import PassContext
 from ..ir.dialect import (
@@ -50,6 +52,7 @@ from ..ir.tvm_api import (
     tirx,
 )  # fmt: skip
 from ..target.limits import shared_bytes
+from .alternate_operands import NotAlternated, alternated, alternating_operand, twin_of
 from .persistent_grid import PersistentGrid, persistent, without_swizzle
 from .pipeline_copies import (
     KernelCopies,
@@ -227,6 +230,9 @@ class _Specializer:
             ours = self.loops.get(node)
             if ours is None:
                 return rebuild_body(node, descend(node.body))
+            operand = self._alternating(ours)
+            if operand is not None:
+                return self._alternated(replace(ours, counted=True), operand, counters, [descend(s) for s in ours.found.rest()])
             counter = counter_of(ours, counters)
             rotation = self._rotation(ours)
             if rotation is not None:
@@ -256,7 +262,30 @@ class _Specializer:
                     stmts.append(release_slot(ours, ring, number))
         return seq(stmts)
 
-    # ---------------------------------------------------------------- rotated loops
+    # ---------------------------------------------------------------- operands by turns, rotated loops
+    def _alternating(self, ours: RingLoop) -> Var | None:
+        """The operand in registers that the loop makes beside the product before; what declines is told."""
+        node = ours.found.node
+        registers = _REGISTERS.get(self.consumers // GROUP + 1, (0, _MOST_REGISTERS))[1]
+        try:
+            rest = ours.found.rest()
+            found = alternating_operand(node, rest, self.copies.uses, self.copies.roots, self.consumers, registers)
+            if found is not None and ours.found.guard is not None:
+                raise NotAlternated("a condition is around its body")
+        except NotAlternated as error:
+            self.ctx.note(location_of(node), SUBJECT, f"operands are made between the products: {error}")
+            return None
+        if found is not None:
+            self.ctx.note(location_of(node), SUBJECT, f"{found.name} is made beside the product before, in two fragments by turns")
+        return found
+
+    def _alternated(self, ours: RingLoop, operand: Var, declared: list[Stmt], stmts: list[Stmt]) -> Stmt:
+        twins = (operand, twin_of(operand))
+        declared.append(AllocBuffer(twins[1], self.copies.allocs[operand].annotations, operand.span))
+        counter = counter_of(ours, declared)
+        assert counter is not None
+        return alternated(ours, twins, counter, stmts)
+
     def _rotation(self, ours: RingLoop) -> Rotation | None:
         """How the loop is rotated, None if not; what declines is told."""
         node = ours.found.node
