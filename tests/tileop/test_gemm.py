@@ -6,11 +6,13 @@ import pytest
 
 from tests.tileop.harness import Program
 from tilelang.errors import TileAssertionError, TileNotSupportedError, TileTypeError, TileValueError
-from tilelang.ir.dialect import tile_call
-from tilelang.ir.tvm_api import load, region
+from tilelang.ir.builder import in_kernel
+from tilelang.ir.dialect import make_call, tile_call
+from tilelang.ir.tvm_api import const, load, region
 from tilelang.tileop.copy import copy
 from tilelang.tileop.fill import fill
 from tilelang.tileop.gemm import GemmWarpPolicy, gemm, gemm_sp, wgmma_gemm
+from tilelang.tileop.loops import tile
 
 RNG = np.random.default_rng(7)
 
@@ -75,6 +77,19 @@ def test_half_accumulator_is_rounded_once():
 def test_scopes(scopes):
     got, want, old = product(6, 5, 7, "float32", "float32", scopes=scopes)
     np.testing.assert_allclose(got, want + old, rtol=1e-5, atol=1e-5)
+
+
+def test_slices_of_the_sum():
+    """C[s] takes the products of the s-th part of K (an attribute that backends set)."""
+    p = Program()
+    A, B, C = p.param((3, 12), "float32", "A"), p.param((12, 5), "float32", "B"), p.param((4, 3, 5), "float32", "C")
+    with p.writing():
+        in_kernel("test").evaluate(make_call("tl.tileop.gemm", [tile(A), tile(B), tile(C), const(0, "bool")], slices=4,
+                                             transpose_A=False, transpose_B=False))  # fmt: skip
+    x, y, z = (RNG.standard_normal(s).astype(np.float32) for s in ((3, 12), (12, 5), (4, 3, 5)))
+    want = z + np.einsum("isr,srj->sij", x.reshape(3, 4, 3), y.reshape(4, 3, 5))
+    p.run(x, y, z)
+    np.testing.assert_allclose(z, want, rtol=1e-5, atol=1e-5)
 
 
 def test_clear_accum_constant():

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import TileAssertionError, TileNotSupportedError, TileTypeError, TileValueError
 from ..ir.builder import in_kernel
-from ..ir.dialect import BARRIER, BLOCK_SCOPES, LOCAL, make_call
+from ..ir.dialect import BARRIER, BLOCK_SCOPES, LOCAL, attr, make_call
 from ..ir.expr import convert, if_then_else, truth
 from ..ir.tvm_api import Call, Expr, IntImm, Stmt, TensorLoad, TensorRegion, Var, const, dtype_of, is_buffer, load, seq, store
 from .base import LowerContext, TileOperator
@@ -157,6 +157,12 @@ def _emit(
 
 
 # ---------------------------------------------------------------- meaning
+def slices_of(call: Call) -> int:
+    """Into how many parts the sum over K is cut (attribute `slices`, set by a backend): C is then (slices, M, N), and C[s] takes the
+    products of the s-th part."""
+    return int(attr(call, "slices", 1))
+
+
 def lower(call: Call, ctx: LowerContext) -> Stmt:
     """C[i, j] = (clear ? 0 : C[i, j]) + sum over r of op(A)[i, r] * op(B)[r, j], as if A and B were read first."""
     a, b, c, clear = call.args
@@ -168,29 +174,32 @@ def lower(call: Call, ctx: LowerContext) -> Stmt:
         b, fill = staged(b, ctx, keep=2)
         before.append(fill)
     a_dims, b_dims = (-1, -2) if call.attrs["transpose_A"] else (-2, -1), (-1, -2) if call.attrs["transpose_B"] else (-2, -1)
-    acc_dtype = accumulation_dtype(dtype_of(c))
+    acc_dtype, slices, depth = accumulation_dtype(dtype_of(c)), slices_of(call), extents_of(a)[a_dims[1]]
 
     def element(block: TensorRegion, dims: tuple[int, int], row: Any, column: Any) -> Expr:
         rank = len(block.region)
         return load(block.source, indices(block, {rank + dims[0]: row, rank + dims[1]: column}))
 
     def body(position: list[Var]) -> list[Stmt]:
-        i, j = position
+        *part, i, j = position
         acc = Accumulator(acc_dtype, ctx)
-        place = indices(c, {len(c.region) - 2: i, len(c.region) - 1: j})
+        where = {len(c.region) - 2: i, len(c.region) - 1: j}
+        place = indices(c, {0: part[0], **where} if part else where)
         old = convert(load(c.source, place), acc_dtype)
         start = old if _is_constant(clear, 0) else if_then_else(clear, const(0, acc_dtype), old)
 
-        def step(r: Var) -> list[Stmt]:
+        def step(r: Any) -> list[Stmt]:
+            r = part[0] * const(depth // slices, "int32") + r if part else r
             product = convert(element(a, a_dims, i, r), acc_dtype) * convert(element(b, b_dims, r, j), acc_dtype)
             return [acc.set(acc.value + product)]
 
         if _is_constant(clear, 1):
             start = const(0, acc_dtype)
-        inner = extents_of(a)[a_dims[1]]
+        inner = depth // slices if part else depth
         return [*acc.declare(start), serial(inner, step, ctx), store(c.source, convert(acc.value, dtype_of(c)), place, ctx.span)]
 
-    return seq([*before, nest(extents_of(c)[-2:], body, ctx, scalar=True)])
+    extents = extents_of(c)[-2:]
+    return seq([*before, nest([slices, *extents] if slices > 1 else extents, body, ctx, scalar=True)])
 
 
 def _is_constant(value: Expr, expected: int) -> bool:

@@ -18,6 +18,7 @@ from .async_copy import ASYNC_COPY, COPY_AND_EMPTY_GROUP
 from .gemm import MMA
 from .reduce import REDUCE
 from .scan import SCAN
+from .split_products import split_products
 from .staged_store import STAGED_STORE
 from .tma import TMA_LOAD, TMA_STORE
 from .warpgroup_gemm import WGMMA
@@ -25,6 +26,7 @@ from .warpgroup_gemm import WGMMA
 SLOTS = {
     "tiles": (
         ("fold_clears", fold_clears),
+        ("split_products", split_products),
         ("issuing_threads", issuing_threads),
         ("specialize_warps", specialize_warps),
         ("plan_pipeline", plan_pipeline),

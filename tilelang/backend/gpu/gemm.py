@@ -9,10 +9,10 @@ are padded with zeros.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ...ir.context import FragmentPlan
+from ...ir.context import FragmentPlan, PassContext
 from ...ir.dialect import FRAGMENT, LOCAL, SHARED_DYN, attr
 from ...ir.expr import convert
 from ...ir.tvm_api import (
@@ -41,6 +41,7 @@ from ...passes.choose_shared_layouts import operand_layout
 from ...passes.register_maps import register_map
 from ...target.limits import architecture
 from ...tileop.base import LowerContext, Lowering
+from ...tileop.gemm import slices_of
 from ...tileop.loops import accumulation_dtype, extents_of, indices, mins_of, nest, read, tile, wide_dims, write
 from .instr import WARP, Instruction, load_matrices, product, split_product
 from .warps import WarpGrid, Warps, at, bind_warps, loop, threads_of, warp_grid
@@ -72,17 +73,26 @@ class _Product:
         return -(-rows // m) * m, -(-columns // n) * n
 
 
-def _read(call: Call, ctx: LowerContext) -> _Product | str:
-    """The call as a `_Product`, or why it is none."""
-    a, b, c, clear = call.args
+def matrix_instruction(call: Call, ctx: PassContext) -> Instruction | str:
+    """The instruction that multiplies the call's operands, or why there is none."""
+    a, b, c, _ = call.args
     instruction = product(dtype_of(a), dtype_of(b), accumulation_dtype(dtype_of(c)))
-    if dtype_of(a) == dtype_of(b) == "float32" and instruction is not None and not ctx.passes.flag(KEY_TF32):
+    if dtype_of(a) == dtype_of(b) == "float32" and instruction is not None and not ctx.flag(KEY_TF32):
         instruction = split_product()
     if instruction is None:
         return f"no matrix instruction multiplies {dtype_of(a)} by {dtype_of(b)} into {dtype_of(c)}"
-    arch = architecture(ctx.passes.target)
+    arch = architecture(ctx.target)
     if int("".join(d for d in arch if d.isdigit()) or 0) < instruction.architecture:
         return f"{arch} has no {instruction.name}"
+    return instruction
+
+
+def _read(call: Call, ctx: LowerContext) -> _Product | str:
+    """The call as a `_Product`, or why it is none."""
+    a, b, c, clear = call.args
+    instruction = matrix_instruction(call, ctx.passes)
+    if isinstance(instruction, str):
+        return instruction
     if ctx.per_thread or ctx.kernel is None:
         return "an operand belongs to one thread"
     warps = threads_of(ctx).count // WARP
@@ -92,7 +102,10 @@ def _read(call: Call, ctx: LowerContext) -> _Product | str:
     size = (*extents_of(c)[-2:], extents_of(a)[-2 if transposed[0] else -1])
     if not all(isinstance(e, int) for e in size):
         return f"the size {size} is not constant"
-    grid = warp_grid(size[0], size[1], warps, int(attr(call, "policy", 0)), instruction)
+    slices = slices_of(call)
+    if slices > warps or size[2] % (slices * (instruction.shape[2] if slices > 1 else 1)):
+        return f"K = {size[2]} and {warps} warps cannot be dealt out in {slices} slices"
+    grid = replace(warp_grid(size[0], size[1], warps // slices, int(attr(call, "policy", 0)), instruction), slices=slices)
     return _Product(a, b, c, clear, size, transposed, grid)
 
 
@@ -106,13 +119,14 @@ def is_whole(block: TensorRegion) -> bool:
 def _accumulates_in_place(p: _Product) -> bool:
     """Can the instructions work on the registers of C itself, given the right layout?"""
     fits = p.padded == p.size[:2] and dtype_of(p.c) == accumulation_dtype(dtype_of(p.c))
-    return p.c.source.scope() == FRAGMENT and fits and is_whole(p.c)
+    whole = is_whole(p.c) if p.grid.slices == 1 else extents_of(p.c) == list(shape_of(p.c.source)) == [p.grid.slices, *p.size[:2]]
+    return p.c.source.scope() == FRAGMENT and fits and whole
 
 
 def _reads_registers(p: _Product) -> bool:
     """Can the instructions take A from the registers of a fragment, given the right layout?"""
     m, _, k = p.instruction.shape
-    fits = p.size[0] % m == 0 and p.size[2] % k == 0 and not p.transposed[0]
+    fits = p.size[0] % m == 0 and p.size[2] % k == 0 and not p.transposed[0] and p.grid.slices == 1
     return p.a.source.scope() == FRAGMENT and fits and is_whole(p.a) and not p.a.source.same_as(p.c.source)
 
 
@@ -139,9 +153,24 @@ def accepts(call: Call, ctx: LowerContext) -> str | None:
     p = _read(call, ctx)
     if isinstance(p, str):
         return p
+    if p.grid.slices > 1:
+        return None if _registers_in_place(p, ctx) is not None else "the registers of the partial results have another layout"
     if not _has_formula(p.grid.accumulator(p.padded), threads_of(ctx).count):
         return f"the accumulator of shape {p.size[:2]} has no formula on {p.grid.rows} x {p.grid.columns} warps"
     return None
+
+
+def _registers_in_place(p: _Product, ctx: LowerContext) -> Var | None:
+    """The registers of C, where the instructions can update them."""
+    return _registers_of(p.c.source, p.grid.accumulator, ctx) if _accumulates_in_place(p) else None
+
+
+def _registers_of(buffer: Var, wanted: Any, ctx: LowerContext) -> Var | None:
+    """The registers of a fragment that has the layout `wanted`."""
+    plan = ctx.passes.fragments.get(buffer)
+    if plan is None or plan.groups != ctx.groups or not plan.layout.is_equal(wanted(shape_of(buffer))):
+        return None
+    return plan.registers
 
 
 def lower(call: Call, ctx: LowerContext) -> Stmt:
@@ -164,20 +193,13 @@ class _Emitter:
     def run(self) -> Stmt:
         p = self.p
         accumulator, zero = self.accumulator()
-        a_registers = self.registers_of(p.a.source, p.grid.left) if _reads_registers(p) else None
+        a_registers = _registers_of(p.a.source, p.grid.left, self.ctx) if _reads_registers(p) else None
         a = p.a if a_registers is not None else self.in_shared(p.a, p.transposed[0])
         b = self.in_shared(p.b, not p.transposed[1])
         body = [*zero, *self.product(a, b, accumulator, a_registers)]
         return seq([*self.before, *self.warps.declare, self.warps.only(p.grid.count, seq(body), self.span), *self.after])
 
     # ---------------------------------------------------------------- operands
-    def registers_of(self, buffer: Var, wanted: Any) -> Var | None:
-        """The registers of a fragment that has the layout `wanted`."""
-        plan = self.ctx.passes.fragments.get(buffer)
-        if plan is None or plan.groups != self.ctx.groups or not plan.layout.is_equal(wanted(shape_of(buffer))):
-            return None
-        return plan.registers
-
     def in_shared(self, block: TensorRegion, across: bool) -> TensorRegion:
         """The block itself, or a shared copy of a fragment. across: the dimension that is summed over is not the contiguous one."""
         if block.source.scope() != FRAGMENT:
@@ -195,10 +217,9 @@ class _Emitter:
         """The registers that the instructions update, and the statements that clear them. A C that cannot be updated in place is
         copied into a fragment before and out of it afterwards."""
         p, ctx = self.p, self.ctx
-        if _accumulates_in_place(p):
-            mine = self.registers_of(p.c.source, p.grid.accumulator)
-            if mine is not None:
-                return mine, self.cleared(mine, p.clear)
+        mine = _registers_in_place(p, ctx)
+        if mine is not None:
+            return mine, self.cleared(mine, p.clear)
         layout = p.grid.accumulator(p.padded)
         dtype = accumulation_dtype(dtype_of(p.c))
         buffer = decl_buffer(p.padded, dtype, f"{p.c.source.name}_acc", FRAGMENT, span=self.span)
@@ -237,7 +258,7 @@ class _Emitter:
     def product(self, a: TensorRegion, b: TensorRegion, accumulator: Var, a_registers: Var | None) -> list[Stmt]:
         p, grid = self.p, self.p.grid
         (_, _, k), (c_count, a_count, b_count) = p.instruction.shape, self.counts()
-        steps = -(-p.size[2] // k)
+        steps = -(-p.size[2] // grid.slices // k)
         allocations: list[Stmt] = []
         left = a_registers if a_registers is not None else self.local("a", grid.m_tiles * a_count, dtype_of(a), allocations)
         width = self.columns_at_once(b)
@@ -293,9 +314,17 @@ class _Emitter:
         grid, warp = self.p.grid, self.warps.warp
         if (grid.rows, grid.columns)[axis] == 1:
             return 0
+        if grid.slices > 1:
+            warp = warp % (grid.rows * grid.columns)
         if (grid.columns, grid.rows)[axis] == 1:
             return warp
         return warp // grid.columns if axis == 0 else warp % grid.columns
+
+    def depth_of(self, s: Any) -> Expr:
+        """Where along K step `s` of this warp begins."""
+        grid, k = self.p.grid, self.p.instruction.shape[2]
+        mine = self.warps.warp // (grid.rows * grid.columns) if grid.slices > 1 else 0
+        return at(at(0, self.p.size[2] // grid.slices, mine), k, s)
 
     def counts(self) -> tuple[int, ...]:
         """Elements of one lane in accumulator, left and right operand of one instruction."""
@@ -341,35 +370,35 @@ class _Emitter:
 
     def load_left(self, a: TensorRegion, left: Var, i: Any, s: Any) -> Stmt:
         """The operand of instruction row i and step s: element q * e + x of a lane is row lane / 4 + 8 * (q % halves)."""
-        grid, (m, _, k) = self.p.grid, self.p.instruction.shape
+        grid, m = self.p.grid, self.p.instruction.shape[0]
         e, halves = max(1, 32 // tvm.DataType(dtype_of(a)).bits), m // 8
         count = self.counts()[1]
         bounds, swapped = (self.p.size[0], grid.rows * grid.m_tiles * m), self.p.transposed[0]
         if m == 16 and self.rows_of_matrices(a, bounds, swapped):
-            corner = at(at(0, m * grid.m_tiles, self.warp_place(0)), m, i), at(0, k, s)
+            corner = at(at(0, m * grid.m_tiles, self.warp_place(0)), m, i), self.depth_of(s)
             return self.load_blocks(a, left, at(0, count, i), corner, 4, swapped, tall=True)
         base = at(self.lane_group(), m * grid.m_tiles, self.warp_place(0))
 
         def part(q: Any) -> list[Stmt]:
             row = at(at(base, m, i), 8, q % halves if halves > 1 else 0)
-            column = at(at(0, k, s), 4 * e, q // halves if halves > 1 else q)
+            column = at(self.depth_of(s), 4 * e, q // halves if halves > 1 else q)
             return [self.load_run(a, left, at(at(0, count, i), e, q), row, column, e, swapped, bounds)]
 
         return loop(count // e, part, "q", self.span)
 
     def load_right(self, b: TensorRegion, right: Var, j: Any, s: Any, width: int) -> Stmt:
         """The operands of `width` instruction columns, the j-th so many, and step s, seen as (n, k)."""
-        grid, (_, n, k) = self.p.grid, self.p.instruction.shape
+        grid, n = self.p.grid, self.p.instruction.shape[1]
         e = max(1, 32 // tvm.DataType(dtype_of(b)).bits)
         count = self.counts()[2]
         bounds, swapped = (self.p.size[1], self.p.padded[1]), not self.p.transposed[1]
         if self.right_in_matrices(b):
-            corner = at(at(0, n * grid.n_tiles, self.warp_place(1)), n * width, j), at(0, k, s)
+            corner = at(at(0, n * grid.n_tiles, self.warp_place(1)), n * width, j), self.depth_of(s)
             return self.load_blocks(b, right, const(0, "int32"), corner, 2 * width, swapped)
         base = at(self.lane_group(), n * grid.n_tiles, self.warp_place(1))
 
         def part(q: Any) -> list[Stmt]:
-            row, column = at(base, n, j), at(at(0, k, s), 4 * e, q)
+            row, column = at(base, n, j), at(self.depth_of(s), 4 * e, q)
             return [self.load_run(b, right, at(0, e, q), row, column, e, swapped, bounds)]
 
         return loop(count // e, part, "q", self.span)

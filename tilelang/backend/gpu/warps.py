@@ -76,30 +76,34 @@ def _is_zero(value: Any) -> bool:
 # ---------------------------------------------------------------- products over warps
 @dataclass(frozen=True)
 class WarpGrid:
-    """rows x columns of warps (row-major); each has m_tiles x n_tiles instructions of shape (m, n, k). The last row and column
-    of warps may reach beyond the tile."""
+    """slices x rows x columns of warps (row-major); each has m_tiles x n_tiles instructions of shape (m, n, k). The last row and column
+    of warps may reach beyond the tile. Each slice of warps sums over its own part of K, into partial results of its own."""
 
     rows: int
     columns: int
     m_tiles: int
     n_tiles: int
     instruction: Instruction
+    slices: int = 1
 
     @property
     def count(self) -> int:
-        return self.rows * self.columns
+        return self.rows * self.columns * self.slices
 
     def accumulator(self, shape: Sequence[int]) -> Fragment:
-        """The fragment of C: (..., M, N), leading dimensions of extent 1."""
+        """The fragment of C: (..., M, N), leading dimensions of extent 1, but the first the number of slices where there are several."""
         m, n, _ = self.instruction.shape
         atom = self.instruction.operands[0].layout
         assert atom is not None
         per_lane = atom.get_register_size()
+        assert self.slices == 1 or shape[0] == self.slices
 
         def place(*index: Any) -> tuple[Any, Any]:
             i, j = index[len(shape) - 2], index[len(shape) - 1]
             lane, register = atom.forward([i % m, j % n])
             warp = i // (m * self.m_tiles) * self.columns + j // (n * self.n_tiles)
+            if self.slices > 1:
+                warp = index[0] * (self.rows * self.columns) + warp
             tile = i // m % self.m_tiles * self.n_tiles + j // n % self.n_tiles
             return warp * WARP + lane, tile * per_lane + register
 
@@ -109,7 +113,7 @@ class WarpGrid:
         """The fragment of A (..., M, K) as a register operand: every column of warps holds a copy."""
         m, _, k = self.instruction.shape
         atom, k_tiles = self.instruction.operands[1].layout, -(-shape[-1] // k)
-        assert atom is not None
+        assert atom is not None and self.slices == 1
         per_lane, rank = atom.get_register_size(), len(shape)
 
         def place(*index: Any) -> tuple[Any, Any]:
