@@ -14,7 +14,7 @@ from typing import Any
 
 from ..ir.access import accesses, allocations, view_roots
 from ..ir.context import PassContext
-from ..ir.dialect import ANNOTATION_ALLOC, ANNOTATION_PARALLEL, FACT_VERSIONS, GLOBAL, SHARED_SCOPES, attr, op_info, op_name
+from ..ir.dialect import ANNOTATION_ALLOC, ANNOTATION_PARALLEL, FACT_VERSIONS, FRAGMENT, GLOBAL, SHARED_SCOPES, attr, op_info, op_name
 from ..ir.dtypes import dtype
 from ..ir.evaluate import evaluate
 from ..ir.kernel import KernelRegion, map_kernels
@@ -59,13 +59,14 @@ def choose_shared_layouts(func: PrimFunc, ctx: PassContext) -> PrimFunc:
 def _chosen(kernel: KernelRegion, ctx: PassContext, roots: Mapping[Var, Var]) -> dict[Var, SharedLayout]:
     found: dict[Var, SharedLayout] = {}
     seen, reads, boxed, results = _seen(kernel, roots), _operands(kernel), _boxed(kernel, ctx), _results(kernel)
-    crossed = _crossed(kernel, roots)
+    crossed, sources = _crossed(kernel, roots), _sources(kernel, roots)
     for buffer, stmt in allocations(kernel.body).items():
         if buffer.scope() not in SHARED_SCOPES or not all(isinstance(e, int) for e in shape_of(buffer)):
             continue
         facts = dict(dict(stmt.annotations or {}).get(ANNOTATION_ALLOC, {}))
         plain = SharedLayout(shape_of(buffer), storage_bits(buffer), int(facts.get(FACT_VERSIONS, 1)))
-        wanted = _wanted(plain, facts, buffer, reads.get(buffer, ()), boxed.get(buffer, True if buffer in results else None))
+        fragment = buffer in results or (buffer in boxed and buffer in sources)
+        wanted = _wanted(plain, facts, buffer, reads.get(buffer, ()), True if fragment else boxed.get(buffer))
         if wanted.is_row_major and buffer in crossed and "layout" not in facts and buffer not in boxed and plain.versions == 1:
             wanted = _one_word_more(plain)
         if buffer in seen and not wanted.is_row_major:
@@ -83,12 +84,13 @@ def _wanted(
     plain: SharedLayout, facts: Mapping[str, Any], buffer: Var, reads: Sequence[bool], stored: bool | None
 ) -> SharedLayout:  # fmt: skip
     """What is best for a tile of which nobody sees the placement. reads: for each product that reads it, whether a swizzle helps.
-    stored: None, or for a tile that bulk copies move or that holds results, whether it holds results: it has no padding then."""
+    stored: None, or for a tile that bulk copies move, whether they store it: it has no padding then. Also true for a tile that threads
+    write or read in the order of a product's fragment."""
     if dtype(dtype_of(buffer)).lanes != 1:
         return plain
     if "layout" in facts and "replicate" not in facts:
         return from_layout(annotated_layout(facts["layout"], plain.tile), plain.shape, plain.bits, plain.versions)
-    if stored is not None:  # a stored tile is written by threads in the order of an accumulator: panels spread that over the banks
+    if stored is not None:  # threads go through it in the order of an accumulator or operand: panels spread that over the banks
         return (widest(plain.shape, plain.bits, plain.versions) if stored or reads else None) or plain
     if not reads:
         return plain
@@ -207,6 +209,23 @@ def _results(kernel: KernelRegion) -> set[Var]:
 
     if accumulators:
         walk(kernel.body, {Call: copied, BufferStore: stored})
+    return found
+
+
+def _sources(kernel: KernelRegion, roots: Mapping[Var, Var]) -> set[Var]:
+    """Tiles from which parallel loops make operands of products in fragments."""
+    operands: set[Var] = set()
+    walk(kernel.body, {Call: lambda c: operands.update(a.source for a in c.args[:2]) if op_name(c) == "tl.tileop.gemm" else None})
+    operands = {b for b in operands if b.scope() == FRAGMENT}
+    found: set[Var] = set()
+
+    def nest(loop: For) -> None:
+        touched = accesses(loop.body, roots) if ANNOTATION_PARALLEL in (loop.annotations or {}) else []
+        if any(a.writes and a.root in operands for a in touched):
+            found.update(a.root for a in touched if is_buffer(a.root) and a.root.scope() in SHARED_SCOPES)
+
+    if operands:
+        walk(kernel.body, {For: nest})
     return found
 
 
