@@ -43,11 +43,12 @@ from ..ir.tvm_api import (
     shape_of,
     tirx,
 )  # fmt: skip
+from .barrier_windows import windows
 from .thread_loops import ThreadSpace
 
 WARP = 32
 _PRODUCT, _FENCE, _COMMIT, _WAIT, _RELEASE = "tl.wgmma", "tl.wgmma_fence", "tl.wgmma_commit", "tl.wgmma_wait", "tl.slot_release"
-_MEETINGS = ("tl.sync_threads", "tl.mbarrier_arrive")  # after which others may write what this thread has read
+_BARRIERS, _ARRIVALS = ("tl.sync_threads",), ("tl.mbarrier_arrive",)  # after which others may write what this thread has read
 
 
 def relax_waits(func: PrimFunc, ctx: PassContext) -> PrimFunc:
@@ -83,6 +84,7 @@ class _Relaxer:
 
     def __init__(self, kernel: KernelRegion, roots: Mapping[Var, Var]) -> None:
         self.kernel, self.roots = kernel, roots
+        self.windows = windows(kernel, roots)
         self.open = _Group(None, frozenset(), frozenset(), frozenset())
         self.earlier: dict[Stmt, Expr] = {}
         self.fence: list[Stmt] = []
@@ -152,7 +154,7 @@ class _Relaxer:
         if not state or isinstance(stmt, Bind | AllocBuffer | DeclBuffer):
             return [], state
         touched = accesses(stmt, self.roots)
-        meets = _holds(stmt, _MEETINGS)
+        disturbed = self.disturbed(stmt)
         spared = _behind(stmt) if _is(stmt, _RELEASE) else 0
         for k in reversed(range(len(state))):
             group = state[k]
@@ -161,10 +163,17 @@ class _Relaxer:
                 late = reads and not spared and (group.carried or stmt not in self.earlier)
                 spared -= reads and spared > 0
             else:
-                late = any(_clashes(a, group) for a in touched) or (meets and bool(group.tiles))
+                late = any(_clashes(a, group) for a in touched) or any(disturbed(tile) for tile in group.tiles)
             if late:
                 return _wait(state, len(state) - 1 - k, stmt.span), state[k + 1 :]
         return [], state
+
+    def disturbed(self, stmt: Stmt) -> Callable[[Var], bool]:
+        """Which shared tiles may others write once this thread has passed the statement?"""
+        if _holds(stmt, _ARRIVALS) or (self.windows is None and _holds(stmt, _BARRIERS)):
+            return lambda _: True
+        written = {b for found in _statements(stmt, _BARRIERS) for b in (self.windows or {}).get(found, ())}
+        return lambda tile: tile in written
 
     # ---------------------------------------------------------------- control
     def branch(self, node: IfThenElse, state: State) -> tuple[Stmt, State]:
@@ -218,12 +227,15 @@ class _Relaxer:
         return seq(body), [*later] if isinstance(node.extent, IntImm) else [IfThenElse(ran, seq(later), None, node.span)] if later else []
 
     def release(self, stmt: Evaluate) -> Stmt:
-        """One lane of each warp arrives for the warp."""
+        """One lane of each warp arrives for the warp, at the barrier of each block of the cluster that waits for it."""
         barriers, number = stmt.value.args[:2]
         slot = tirx.truncmod(number, const(int(shape_of(barriers.source)[0]), "int32"))  # the number is not negative
         lane = tirx.floormod(ThreadSpace(self.kernel).linear, const(WARP, "int32"))
-        arrive = make_call("tl.mbarrier_arrive", [region(barriers.source, [slot], [1])], span=stmt.span)
-        first = IfThenElse(tirx.EQ(lane, const(0, "int32")), Evaluate(arrive, stmt.span), None, stmt.span)
+        ranks = int(attr(stmt.value, "ranks", 1))
+        rank = [lane] if ranks > 1 else []
+        arrive = make_call("tl.mbarrier_arrive", [region(barriers.source, [slot], [1]), *rank], span=stmt.span)
+        some = lane < const(ranks, "int32") if ranks > 1 else tirx.EQ(lane, const(0, "int32"))
+        first = IfThenElse(some, Evaluate(arrive, stmt.span), None, stmt.span)
         both = seq([Evaluate(make_call("tl.sync_warp", [], span=stmt.span), stmt.span), first])
         return IfThenElse(self.earlier[stmt], both, None, stmt.span) if stmt in self.earlier else both
 
@@ -265,6 +277,13 @@ def _calls(stmt: Stmt, name: str) -> list[Call]:
     return found
 
 
+def _statements(stmt: Stmt, names: Sequence[str]) -> list[Stmt]:
+    """Those in it that are calls of these."""
+    found: list[Stmt] = []
+    walk(stmt, {Evaluate: lambda e: found.append(e) if op_name(e.value) in names else None})
+    return found
+
+
 def _holds(stmt: Stmt, names: Sequence[str]) -> bool:
     found = False
 
@@ -283,8 +302,8 @@ def _touches(stmt: Stmt, buffers: set[Var], roots: Mapping[Var, Var]) -> bool:
 
 def _renumbered(stmt: Evaluate, change: Callable[[Expr], Expr]) -> Evaluate:
     barriers, number, *tiles = stmt.value.args
-    again = bool(attr(stmt.value, "again"))
-    return Evaluate(make_call(_RELEASE, [barriers, change(number), *tiles], span=stmt.span, again=again), stmt.span)
+    again, ranks = bool(attr(stmt.value, "again")), int(attr(stmt.value, "ranks", 1))
+    return Evaluate(make_call(_RELEASE, [barriers, change(number), *tiles], span=stmt.span, again=again, ranks=ranks), stmt.span)
 
 
 def _behind(release: Stmt) -> int:
