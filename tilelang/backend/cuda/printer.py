@@ -5,12 +5,13 @@ In: texts, and the kernel they belong to. Out: `lines`. `Statements` is the one 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
 from ...errors import InternalError
 from ...ir.kernel import KernelRegion
-from ...ir.tvm_api import Stmt, location_of
+from ...ir.tvm_api import Stmt, Var, location_of
 from .expressions import Expressions
 from .operators import Operators
 
@@ -24,6 +25,10 @@ class Printer:
         self.e, self.o, self.kernel = expressions, operators, kernel
         self.lines: list[str] = []
         self.depth = 1
+        self.shared: Mapping[Var, int] = {}  # byte offset of each shared buffer in the block's dynamic memory
+        self.static_arrays = False  # is there other shared memory before it?
+        self.warpgroup = Var("warpgroup", "int32")  # the number of the thread's
+        self.prologue: dict[str, None] = {}  # lines that the body wants at the kernel's beginning
         self.noted = [(-1, "")]  # for every comment: the number of lines with it, the position it names
 
     def statement(self, stmt: Stmt) -> None:

@@ -148,6 +148,7 @@ def print_kernel(func: PrimFunc, kernel: KernelRegion, name: str, aligned: bool,
         names.of(var)
         e.analyzer.bind(var, Range.from_min_extent(0, extent), True)
     printer = Statements(e, o, kernel, shared)
+    names.of(printer.warpgroup)
     printer.statement(kernel.body)
     body = "\n".join(printer.lines)
     code = re.sub(r'"(\\.|[^"\\])*"|//.*', "", body)  # without strings and comments
@@ -157,7 +158,8 @@ def print_kernel(func: PrimFunc, kernel: KernelRegion, name: str, aligned: bool,
     parameters += [f"const __grid_constant__ {MAP_TYPE} {m.name}" for m in maps]
     if o.uses_grid_barrier:
         parameters.append("uint32_t* grid_barrier")
-    head = [*_head(kernel, names, code, size, o), *printer.bulk.prologue()]
+    first = list(printer.prologue)
+    head = [*_head(kernel, names, "\n".join([code, *first]), size, o), *first, *printer.bulk.prologue()]
     count = kernel.annotations.get("min_blocks_per_sm")
     bounds = f"{kernel.num_threads}{f', {int(count)}' if count is not None else ''}"
     lines = [f'extern "C" __global__ void __launch_bounds__({bounds}) {name}({", ".join(parameters)}) {{', *head, body, "}"]

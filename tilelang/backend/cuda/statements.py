@@ -12,6 +12,7 @@ from typing import Any
 from ...errors import InternalError, TileNotSupportedError
 from ...ir.access import view_roots
 from ...ir.dialect import ATTR_REDUCE_SCOPE, ATTR_WS, BARRIER, CLUSTER_BARRIER, REGISTER_BUDGET, SHARED_SCOPES, THREAD_SCOPES, attr, op_name
+from ...ir.effects import calls_of
 from ...ir.kernel import KernelRegion
 from ...ir.rewrite import uses, walk
 from ...ir.tvm_api import (
@@ -62,7 +63,7 @@ class Statements(Printer):
 
     def __init__(self, expressions: Expressions, operators: Operators, kernel: KernelRegion, shared: Mapping[Var, int]) -> None:
         super().__init__(expressions, operators, kernel)
-        self.shared = shared
+        self.shared, self.static_arrays = shared, bool(calls_of(kernel.body, "tirx.tvm_thread_allreduce"))
         self.unused = unused_names(kernel.body)
         self.viewed = set(view_roots(kernel.body).values())
         self._reducer: Any = None
@@ -263,7 +264,10 @@ class Statements(Printer):
             groups = [int(g) for g in node.node]
             thread = self.linear_thread()
             test = " || ".join(f"{thread} / 128 == {g}" for g in groups)
+            if groups:
+                self.e.analyzer.bind(self.warpgroup, Range(min(groups), max(groups) + 1), True)
             self.block(f"if ({test})", node.body)
+            self.e.analyzer.bind(self.warpgroup, Range(0, self.kernel.num_threads), True)
         elif node.attr_key == ATTR_REDUCE_SCOPE:
             before, self._reducer = self._reducer, node.node
             self.statement(node.body)

@@ -1,7 +1,8 @@
 """Warpgroup products as C++: each `tl.wgmma` becomes a call of a function around one `wgmma.mma_async`.
 
 In: a `tl.wgmma` call. Out: one statement; the definition of the function is noted, to stand once before the kernels. An operand in
-shared memory is named by its descriptor (PTX ISA, "Matrix descriptor"): address, strides, swizzling mode.
+shared memory is named by its descriptor (PTX ISA, "Matrix descriptor"): address, strides, swizzling mode. It is the same for all threads of
+a warpgroup, and computed from the warpgroup's number: from the thread's it would pass through registers of every thread.
 """
 
 from __future__ import annotations
@@ -10,11 +11,15 @@ from collections.abc import Callable
 
 from ...errors import InternalError
 from ...ir.dialect import attr
-from ...ir.tvm_api import Call, TensorRegion
+from ...ir.rewrite import substitute, uses
+from ...ir.tvm_api import Call, TensorRegion, const, dtype_of, tirx
 from ..gpu.wgmma import WARPGROUP, M, Matrix, Product, product
-from .operators import Operators
-from .printer import Printer
+from .cpp_types import bytes_of
+from .expressions import ADD
+from .memory import offset_of
+from .printer import INDENT, Printer
 
+UNIT = 16  # bytes of an address in a descriptor
 _MODE = {128: 1, 64: 2, 32: 3, 0: 0}  # the descriptor's bits 62 and 63, by bytes of the swizzle
 _C_TYPE = {"f32": ("float", "f"), "f16": ("uint32_t", "r"), "s32": ("int32_t", "r")}
 
@@ -28,7 +33,7 @@ def wgmma_rules(printer: Printer) -> dict[str, Callable[[Call], None]]:
 
     def product(call: Call) -> None:
         printer.o.needs.add("wgmma.cuh")
-        printer.line(wgmma_call(call, printer.o))
+        printer.line(wgmma_call(call, printer))
 
     def wait(call: Call) -> None:
         """Then the registers that the wait makes safe to use."""
@@ -40,8 +45,9 @@ def wgmma_rules(printer: Printer) -> dict[str, Callable[[Call], None]]:
             "tl.wgmma_wait": wait}  # fmt: skip
 
 
-def wgmma_call(call: Call, o: Operators) -> str:
+def wgmma_call(call: Call, printer: Printer) -> str:
     """The statement of one product."""
+    o = printer.o
     record = product(str(attr(call, "name")))
     if record is None:
         raise InternalError(f"instruction {attr(call, 'name')} has no record")
@@ -50,12 +56,25 @@ def wgmma_call(call: Call, o: Operators) -> str:
     left = None if a_matrix is None else Matrix.parse(str(a_matrix))
     name, code = _function(record, None if left is None else left.major, b_matrix.major)
     o.definitions[name] = code
-    a_text = o.region_address(a) if left is None else _descriptor(a, left, o)
-    return f"{name}({o.region_address(c)}, {a_text}, {_descriptor(b, b_matrix, o)}, {o.e.text(keep)});"
+    a_text = o.region_address(a) if left is None else _descriptor(a, left, printer)
+    return f"{name}({o.region_address(c)}, {a_text}, {_descriptor(b, b_matrix, printer)}, {o.e.text(keep)});"
 
 
-def _descriptor(block: TensorRegion, matrix: Matrix, o: Operators) -> str:
-    return f"tl::matrix<{matrix.leading}, {matrix.stride}, {_MODE[matrix.swizzle]}>({o.region_address(block)})"
+def _descriptor(block: TensorRegion, matrix: Matrix, printer: Printer) -> str:
+    text = f"tl::matrix<{matrix.leading}, {matrix.stride}, {_MODE[matrix.swizzle]}>"
+    start = printer.shared.get(block.source)
+    if start is None or printer.static_arrays:  # not known ahead
+        return f"{text}(tl::shared_units({printer.o.region_address(block)}))"
+    offset = offset_of(block.source, [r.min for r in block.region])
+    thread, dtype = printer.kernel.threads[0][0], dtype_of(offset)
+    if uses(offset, thread) and all(extent == 1 for _, extent in printer.kernel.threads[1:]):
+        offset = substitute(offset, {thread: printer.warpgroup * const(WARPGROUP, "int32")})
+        number, index = (printer.e.names.of(v) for v in (printer.warpgroup, thread))
+        printer.prologue[f"{INDENT}const int {number} = tl::warpgroup_of({index});"] = None
+    printer.prologue[f"{INDENT}tl::check_shared_start(smem);"] = None
+    units = offset * const(bytes_of(dtype_of(block)), dtype)
+    at = printer.o.e.analyzer.simplify(tirx.floordiv(units, const(UNIT, dtype)) + const(start // UNIT, dtype))
+    return f"{text}(tl::SHARED_START + {printer.o.e.text(at, ADD + 1)})"
 
 
 def _function(record: Product, a_major: str | None, b_major: str) -> tuple[str, str]:

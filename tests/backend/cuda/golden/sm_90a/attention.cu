@@ -26,6 +26,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) attention_kernel(const half
   const int bx = blockIdx.x;
   const int by = blockIdx.y;
   const int tx = threadIdx.x;
+  tl::check_shared_start(smem);
   if ((threadIdx.x | threadIdx.y | threadIdx.z) == 0) {
     tl::prefetch(O_map);
     tl::prefetch(K_map);
@@ -129,7 +130,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) attention_kernel(const half
     tl::wgmma_fence();
     #pragma unroll
     for (int s = 0; s < 4; ++s) {
-      wgmma_m64n64k16_f32_f16_f16_k_k(&scores[0], tl::matrix<16, 1024, 1>(&Q_shared[s * 2 * 8]), tl::matrix<16, 1024, 1>(&K_shared[s * 2 * 8]), true);
+      wgmma_m64n64k16_f32_f16_f16_k_k(&scores[0], tl::matrix<16, 1024, 1>(tl::SHARED_START + (s * 2 + 2048)), tl::matrix<16, 1024, 1>(tl::SHARED_START + s * 2), true);
     }
     tl::wgmma_commit();
     // golden_programs.py:83
@@ -252,14 +253,14 @@ extern "C" __global__ void __launch_bounds__(256, 1) attention_kernel(const half
       tl::wgmma_fence();
       #pragma unroll
       for (int s = 0; s < 4; ++s) {
-        wgmma_m64n64k16_f32_f16_f16_k_k(&scores[0], tl::matrix<16, 1024, 1>(&Q_shared[s * 2 * 8]), tl::matrix<16, 1024, 1>(&K_shared[((k + 1) % 2 * 512 ^ s * 2) * 8]), true);
+        wgmma_m64n64k16_f32_f16_f16_k_k(&scores[0], tl::matrix<16, 1024, 1>(tl::SHARED_START + (s * 2 + 2048)), tl::matrix<16, 1024, 1>(tl::SHARED_START + ((k + 1) % 2 * 512 ^ s * 2)), true);
       }
       tl::wgmma_commit();
       // golden_programs.py:95
       tl::wgmma_fence();
       #pragma unroll
       for (int s = 0; s < 4; ++s) {
-        wgmma_m64n64k16_f32_f16_f16_r_mn(&output[0], &weights[s * 8], tl::matrix<8192, 1024, 1>(V_shared + k % 2 * 4096 + s * 1024), true);
+        wgmma_m64n64k16_f32_f16_f16_r_mn(&output[0], &weights[s * 8], tl::matrix<8192, 1024, 1>(tl::SHARED_START + (k % 2 * 512 + s * 128 + 1024)), true);
       }
       tl::wgmma_commit();
       // golden_programs.py:83
@@ -376,7 +377,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) attention_kernel(const half
     tl::wgmma_fence();
     #pragma unroll
     for (int s = 0; s < 4; ++s) {
-      wgmma_m64n64k16_f32_f16_f16_r_mn(&output[0], &weights[s * 8], tl::matrix<8192, 1024, 1>(V_shared + bx % 2 * 4096 + s * 1024), true);
+      wgmma_m64n64k16_f32_f16_f16_r_mn(&output[0], &weights[s * 8], tl::matrix<8192, 1024, 1>(tl::SHARED_START + (bx % 2 * 512 + s * 128 + 1024)), true);
     }
     tl::wgmma_commit();
     // golden_programs.py:77

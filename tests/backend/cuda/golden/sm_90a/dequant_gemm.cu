@@ -17,6 +17,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) dequant_gemm_kernel(const b
   const int bx = blockIdx.x;
   const int by = blockIdx.y;
   const int tx = threadIdx.x;
+  tl::check_shared_start(smem);
   if ((threadIdx.x | threadIdx.y | threadIdx.z) == 0) {
     tl::prefetch(C_map);
     tl::prefetch(A_map);
@@ -104,7 +105,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) dequant_gemm_kernel(const b
       tl::wgmma_fence();
       #pragma unroll
       for (int s = 0; s < 2; ++s) {
-        wgmma_m64n64k16_f32_bf16_bf16_k_k(&C_local[0], tl::matrix<16, 512, 2>(&A_shared[(ko % 2 * 256 ^ s * 2) * 8]), tl::matrix<16, 512, 2>(&B_shared[s * 2 * 8]), true);
+        wgmma_m64n64k16_f32_bf16_bf16_k_k(&C_local[0], tl::matrix<16, 512, 2>(tl::SHARED_START + ((ko % 2 * 256 ^ s * 2) + 512)), tl::matrix<16, 512, 2>(tl::SHARED_START + s * 2), true);
       }
       tl::wgmma_commit();
       // golden_programs.py:117

@@ -17,6 +17,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) gemm_kernel(const __grid_co
   const int bx = blockIdx.x;
   const int by = blockIdx.y;
   const int tx = threadIdx.x;
+  tl::check_shared_start(smem);
   if ((threadIdx.x | threadIdx.y | threadIdx.z) == 0) {
     tl::prefetch(C_map);
     tl::prefetch(A_map);
@@ -68,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) gemm_kernel(const __grid_co
       for (int s = 0; s < 2; ++s) {
         #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          wgmma_m64n128k16_f32_f16_f16_k_mn(&C_local[i * 64], tl::matrix<16, 512, 2>(A_shared + (ko % 3 * 512 ^ s * 2) * 8 + i * 2048), tl::matrix<4096, 1024, 1>(B_shared + ko % 3 * 4096 + s * 1024), true);
+          wgmma_m64n128k16_f32_f16_f16_k_mn(&C_local[i * 64], tl::matrix<16, 512, 2>(tl::SHARED_START + (i * 256 + (ko % 3 * 512 ^ s * 2))), tl::matrix<4096, 1024, 1>(tl::SHARED_START + (ko % 3 * 512 + s * 128 + 1536)), true);
         }
       }
       tl::wgmma_commit();
