@@ -51,16 +51,17 @@ def _in_chunks(block: TensorRegion, count: int) -> bool:
     """Does every row start and end at a multiple of `count` elements from the start of the buffer?"""
     buffer, last = block.source, block.region[-1]
     shape = shape_of(buffer)
-    if int(last.extent) % count or not _multiple(last.min, count):
+    if int(last.extent) % count or not is_multiple(last.min, count):
         return False
     if len(buffer.ty.strides):
         strides = list(buffer.ty.strides)
-        if not (isinstance(strides[-1], IntImm) and int(strides[-1]) == 1 and all(_multiple(s, count) for s in strides[:-1])):
+        if not (isinstance(strides[-1], IntImm) and int(strides[-1]) == 1 and all(is_multiple(s, count) for s in strides[:-1])):
             return False
-    return _multiple(shape[-1], count)
+    return is_multiple(shape[-1], count)
 
 
-def _multiple(value: Any, count: int) -> bool:
+def is_multiple(value: Any, count: int) -> bool:
+    """Is an index, constant or not, provably a multiple of `count`?"""
     if isinstance(value, int | IntImm):
         return int(value) % count == 0
     return bool(Analyzer().can_prove(value % const(count, dtype_of(value)) == 0))

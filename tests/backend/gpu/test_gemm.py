@@ -8,6 +8,11 @@ from tests.backend.gpu import support
 from tests.backend.gpu.support import numpy_type, values
 from tilelang.backend.gpu.instr import product
 from tilelang.backend.gpu.warps import FULL_COL, FULL_ROW, SQUARE, warp_grid
+from tilelang.compiler.compile import compile_stages, context
+from tilelang.ir.dialect import attr, op_name
+from tilelang.ir.rewrite import walk
+from tilelang.ir.tvm_api import Call
+from tilelang.target.target import parse_target
 
 TYPES = [
     ("float16", "float16", "float32"), ("float16", "float16", "float16"), ("bfloat16", "bfloat16", "float32"),
@@ -195,3 +200,30 @@ def test_two_dimensional_blocks():
     a, b, c = values((32, 32), "float16"), values((32, 32), "float16"), np.zeros((32, 32), np.float32)
     run(main, a, b, c)
     np.testing.assert_array_equal(c, a.astype(np.float32) @ b.astype(np.float32))
+
+
+@pytest.mark.parametrize(("step", "matrices"), [(16, True), (4, False)])
+def test_a_slice_at_a_position_of_the_loop(step, matrices):
+    """ldmatrix reads rows of 16 bytes: a slice that begins at multiples of that is as good as a tile."""
+
+    @T.prim_func
+    def main(A: T.Tensor((16, 64), "float16"), B: T.Tensor((8, 16), "float16"), C: T.Tensor((16, 8), "float32")):
+        with T.Kernel(1, threads=32):
+            a = T.alloc_shared((16, 64), "float16")
+            b = T.alloc_shared((8, 16), "float16")
+            c = T.alloc_fragment((16, 8), "float32")
+            T.copy(A, a)
+            T.copy(B, b)
+            T.clear(c)
+            for k in T.serial(48 // step + 1):
+                T.gemm(a[:, k * step : k * step + 16], b, c, transpose_B=True)
+            T.copy(c, C)
+
+    a, b, c = values((16, 64), "float16"), values((8, 16), "float16"), np.zeros((16, 8), np.float32)
+    run(main, a, b, c)
+    parts = [a[:, k : k + 16].astype(np.float64) @ b.T.astype(np.float64) for k in range(0, 49, step)]
+    np.testing.assert_array_equal(c, sum(parts))
+    *_, (_, lowered) = compile_stages(main, context(parse_target("simt -arch=sm_90"), {}), {})
+    names: list[str] = []
+    walk(lowered.body, {Call: lambda call: names.append(str(attr(call, "name"))) if op_name(call) == "tl.instr" else None})
+    assert ("ldmatrix.x4" in names) == matrices and "ldmatrix.x2" in names

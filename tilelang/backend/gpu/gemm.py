@@ -37,6 +37,7 @@ from ...ir.tvm_api import (
     tvm,
 )  # fmt: skip
 from ...layout.fragment import Fragment
+from ...passes.async_chunks import is_multiple
 from ...passes.choose_shared_layouts import operand_layout
 from ...passes.register_maps import register_map
 from ...target.limits import architecture
@@ -339,16 +340,14 @@ class _Emitter:
         """Can ldmatrix read the operand: rows of 16 aligned bytes along the contiguous dimension, none of them outside? swapped: the
         block is stored (k, row), so that 8 x 8 blocks of 16-bit elements must be transposed on the way."""
         bits, shape = tvm.DataType(dtype_of(block)).bits, shape_of(block.source)
-        last = mins_of(block)[-1]
         chunk = 128 // bits
-        static = all(isinstance(e, int) for e in shape) and isinstance(last, int | IntImm)
-        if not static or bits == 64 or (swapped and bits != 16):
+        if not all(isinstance(e, int) for e in shape) or bits == 64 or (swapped and bits != 16):
             return False
         layout = self.ctx.passes.shared_layouts.get(block.source)
         if layout is not None and not layout.keeps(chunk):
             return False
         whole = rows[0] == rows[1] and self.p.size[2] % self.p.instruction.shape[2] == 0
-        return whole and shape[-1] % chunk == 0 and int(last) % chunk == 0
+        return whole and shape[-1] % chunk == 0 and is_multiple(mins_of(block)[-1], chunk)
 
     def load_blocks(
         self, block: TensorRegion, target: Var, first: Expr, corner: tuple[Any, Any], count: int, swapped: bool, tall: bool = False
