@@ -1,7 +1,5 @@
 """Programs whose compilation and calls the benchmarks time. Each function traces its program anew."""
 
-from __future__ import annotations
-
 import tilelang.language as T
 
 

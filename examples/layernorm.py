@@ -6,12 +6,12 @@ import tilelang
 import tilelang.language as T
 
 
-def layernorm(N, block_M=4, eps=1e-5, dtype="float32"):
+def layernorm(N, block_M=4, eps=1e-5, dtype="float32", threads=128):
     M = T.symbolic("M")
 
     @T.prim_func
     def kernel(X: T.Tensor((M, N), dtype), weight: T.Tensor((N,), dtype), bias: T.Tensor((N,), dtype), Y: T.Tensor((M, N), dtype)):
-        with T.Kernel(T.ceildiv(M, block_M), threads=128) as by:
+        with T.Kernel(T.ceildiv(M, block_M), threads=threads) as by:
             x = T.alloc_fragment((block_M, N), "float32")
             square = T.alloc_fragment((block_M, N), "float32")
             mean = T.alloc_fragment((block_M,), "float32")

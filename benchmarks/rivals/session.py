@@ -1,0 +1,219 @@
+"""Leads the processes that own the device: kernels are compiled in parallel first, then each row's sides are timed in turns.
+
+In: rows, and where the public wheel lies (if anywhere). Out: one record a row. The sides of this package, torch and Triton share a process;
+the public wheel, whose import name is the same, has one of its own. A process that dies, hangs or loses its device costs one row.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import random
+import select
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .work import OURS, WHEEL, Config, Row, Side
+
+COMMAND = Path(__file__).resolve().parents[1] / "gpu.py"
+COLD = {"TILELANG_DISABLE_CACHE": "1", "TRITON_ALWAYS_COMPILE": "1"}  # for rows that time the compiler
+HERE = ("", False)  # which process: of which sides, and whether it compiles without caches
+ONE_THREAD = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}  # many processes compile already
+ATTEMPT_SECONDS, TURN_SECONDS = 100.0, 40.0
+MOST_CALLS = 10
+
+
+class Worker:
+    """One process of `server.serve`."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (the process keeps it)
+        self._process = subprocess.Popen(
+            [sys.executable, str(COMMAND), "--serve"], env={**os.environ, **environment},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, bufsize=1,
+        )  # fmt: skip
+
+    def ask(self, seconds: float, **request: Any) -> dict[str, Any]:
+        """The answer; `failed` in it says why there is none. Afterwards the process may be gone: see `usable`."""
+        process = self._process
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+        except OSError:
+            return {"failed": self._end("ended")}
+        if not select.select([process.stdout], [], [], seconds)[0]:
+            return {"failed": self._end(f"no answer for {seconds:.0f} s")}
+        line = process.stdout.readline()
+        if not line:
+            return {"failed": self._end("ended")}
+        answer = json.loads(line)
+        if "CUDA error" in answer.get("failed", "") or "CUDA_ERROR" in answer.get("failed", ""):
+            self.stop()  # the device is lost for this process
+        return answer
+
+    def usable(self) -> bool:
+        return self._process.poll() is None
+
+    def stop(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+
+    def _end(self, what: str) -> str:
+        self.stop()
+        self._errors.seek(0)
+        said = [line.strip() for line in self._errors.read()[-2000:].splitlines() if line.strip()]
+        return f"process {what} ({self._process.returncode}) {said[-1][:200] if said else ''}"
+
+
+@dataclass
+class Session:
+    """site: folder of the public wheel, or None. jobs: processes that compile. seconds: for the turns of one row."""
+
+    site: Path | None = None
+    jobs: int = 8
+    rounds: int = 20
+    seconds: float = 2.0
+    single: bool = False
+    about: dict[str, Any] = field(default_factory=dict)
+    _workers: dict[tuple[str, bool], Worker] = field(default_factory=dict)
+
+    def sides(self, row: Row) -> dict[str, Side]:
+        """The sides of a row that can run here."""
+        return {label: side for label, side in row.sides.items() if side.process != WHEEL or self.site is not None}
+
+    def _environment(self, place: tuple[str, bool]) -> dict[str, str]:
+        process, cold = place
+        return {**ONE_THREAD, **({"PYTHONPATH": str(self.site)} if process == WHEEL else {}), **(COLD if cold else {})}
+
+    def _ask(self, work: Row, label: str, seconds: float, **request: Any) -> dict[str, Any]:
+        """Ask the process of a row's side, a new one if the last has ended."""
+        place = (work.sides[label].process, work.clock == "compile")
+        worker = self._workers.get(place)
+        if worker is None or not worker.usable():
+            worker = self._workers[place] = Worker(self._environment(place))
+        return worker.ask(seconds, **request)
+
+    def describe(self) -> str:
+        """The device's name; fills `about`. Raises RuntimeError where there is none."""
+        worker = self._workers[HERE] = Worker(self._environment(HERE))
+        answer = worker.ask(ATTEMPT_SECONDS, do="about")
+        if "failed" in answer:
+            raise RuntimeError(f"no CUDA device for torch: {answer['failed']}")
+        self.about[""] = answer
+        return answer["device"]
+
+    def close(self) -> None:
+        for worker in self._workers.values():
+            worker.stop()
+        self._workers.clear()
+
+    # ---------------------------------------------------------------- compile everything first
+    def attempt(self, jobs: Iterable[tuple[Row, str, Config]]) -> list[dict[str, Any]]:
+        """Build and run each (row, side, configuration) once in one of several processes: {"error"} or {"failed"} for each."""
+        listed = list(jobs)
+        answers: list[dict[str, Any]] = [{} for _ in listed]
+        waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+        # Grouped by process, so that few workers have to be started anew.
+        for number in sorted(range(len(listed)), key=lambda k: listed[k][0].sides[listed[k][1]].process):
+            waiting.put(number)
+
+        def work() -> None:
+            worker, place = None, ("", False)
+            while True:
+                try:
+                    number = waiting.get_nowait()
+                except queue.Empty:
+                    break
+                row, side, config = listed[number]
+                wanted = (row.sides[side].process, False)
+                if worker is None or not worker.usable() or place != wanted:
+                    if worker is not None:
+                        worker.stop()
+                    worker, place = Worker(self._environment(wanted)), wanted
+                answers[number] = worker.ask(ATTEMPT_SECONDS, do="attempt", row=row.name, side=side, config=config)
+            if worker is not None:
+                worker.stop()
+
+        threads = [threading.Thread(target=work) for _ in range(min(self.jobs, len(listed)))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return answers
+
+    # ---------------------------------------------------------------- one row
+    def measure(
+        self, row: Row, chosen: Mapping[str, Config], failed: Mapping[str, dict[str, Any]] | None = None, rounds: int = 0
+    ) -> dict[str, Any]:  # fmt: skip
+        """Time the sides in `chosen`. The record has for each side its median time, value, error, configuration, or why it has none:
+        `failed` holds what is known of that before. rounds: of the session by default, few where each is a compilation."""
+        opened = {**(failed or {}), **self._open(row, chosen)}
+        shown = {label: opened[label] for label in row.sides if label in opened}
+        record: dict[str, Any] = {"name": row.name, "family": row.family, "unit": row.unit, "work": row.work, "sides": shown}
+        running = [label for label, found in shown.items() if "failed" not in found]
+        rounds = rounds or (5 if row.clock == "compile" else self.rounds)
+        whole = sum(shown[label]["ms"] for label in running)
+        count = max(1, min(MOST_CALLS, int(self.seconds * 1e3 / (rounds * max(whole, 1e-6))) - 1))
+        times: dict[str, list[float]] = {label: [] for label in running}
+        order, random_order = list(running), random.Random(row.name)
+        for _ in range(rounds):
+            random_order.shuffle(order)
+            for label in [label for label in order if label in times]:
+                answer = self._ask(row, label, TURN_SECONDS, do="turn", side=label, count=count, single=self.single)
+                if "failed" in answer:
+                    shown[label] = {"failed": answer["failed"], "config": chosen[label]}
+                    del times[label]
+                else:
+                    times[label].append(answer["ms"])
+        for label in {row.sides[label].process: label for label in chosen}.values():
+            self._ask(row, label, TURN_SECONDS, do="close")
+        for label, taken in times.items():
+            middle = statistics.median(taken)
+            shown[label].update(ms=middle, value=row.value(middle), least_ms=min(taken))
+        return {**record, "rounds": rounds, "calls": count, **_ratio(row, times)}
+
+    def _open(self, row: Row, chosen: Mapping[str, Config]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for process in {row.sides[label].process for label in chosen}:
+            mine = {label: config for label, config in chosen.items() if row.sides[label].process == process}
+            one = next(iter(mine))
+            if process not in self.about:
+                self.about[process] = self._ask(row, one, ATTEMPT_SECONDS, do="about")
+            answer = self._ask(row, one, ATTEMPT_SECONDS, do="open", row=row.name, sides=mine)
+            for label, config in mine.items():
+                found[label] = {**answer.get("sides", {}).get(label, {"failed": answer.get("failed", "")}), "config": config}
+        return {label: found[label] for label in chosen}
+
+    def tune(self, row: Row, tried: Mapping[str, Sequence[Config]]) -> dict[str, Config]:
+        """The fastest configuration of each side, by a few rounds of each."""
+        best: dict[str, Config] = {}
+        for label, configs in tried.items():
+            times = []
+            for config in configs:
+                side = self.measure(row, {label: config}, rounds=5)["sides"][label]
+                if "failed" not in side:
+                    times.append((side["ms"], len(times), config))
+            if times:
+                best[label] = min(times)[2]
+        return best
+
+
+def _ratio(row: Row, times: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """The best rival, and the median over the rounds of its time divided by ours: above 1 we are faster."""
+    rivals = {label: statistics.median(taken) for label, taken in times.items() if label in row.rivals()}
+    if not rivals:
+        return {}
+    best = min(rivals, key=lambda label: rivals[label])
+    if OURS not in times:
+        return {"best": best}
+    return {"best": best, "ratio": statistics.median(b / a for a, b in zip(times[OURS], times[best], strict=True))}
