@@ -1,4 +1,4 @@
-"""NumPy arrays of every element type to a GPU and back, by way of torch."""
+"""NumPy arrays of every element type to a GPU and back, by way of torch; kernels called with them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+
+from tilelang.runtime.kernel import JITKernel
 
 # torch reads no arrays of these types: their bytes travel as integers.
 _INTEGERS = {"bfloat16": "int16", "float8_e4m3fn": "int8", "float8_e5m2": "int8"}
@@ -29,3 +31,20 @@ def to_host(tensor: Any) -> np.ndarray:
     if kind not in _INTEGERS:
         return tensor.cpu().numpy()
     return tensor.view(getattr(torch, _INTEGERS[kind])).cpu().numpy().view(getattr(ml_dtypes, kind))
+
+
+def numpy_calls(monkeypatch: Any) -> None:
+    """Kernels take NumPy arrays until the test ends: copied to the device, results copied back into them."""
+    call = JITKernel.__call__
+
+    def on_device(self: JITKernel, *args: Any, **named: Any) -> Any:
+        moved = [to_device(a) if isinstance(a, np.ndarray) else a for a in args]
+        result = call(self, *moved, **named)
+        for before, after in zip(args, moved, strict=True):
+            if isinstance(before, np.ndarray) and before.flags.writeable:
+                before[...] = to_host(after)
+        if isinstance(result, (list, tuple)):
+            return type(result)(to_host(r) for r in result)
+        return None if result is None else to_host(result)
+
+    monkeypatch.setattr(JITKernel, "__call__", on_device)
