@@ -11,7 +11,7 @@ import tilelang.language as T
 LOG2E = 1.4426950408889634
 
 
-def flash_attention(batch, heads, kv_heads, seq_q, seq_kv, dim, causal, block_M=64, block_N=64, dtype="float16"):
+def flash_attention(batch, heads, kv_heads, seq_q, seq_kv, dim, causal, block_M=64, block_N=64, dtype="float16", threads=128):
     scale = LOG2E / dim**0.5  # exp(x / sqrt(dim)) = exp2(x * scale)
     group = heads // kv_heads
     past = seq_kv - seq_q  # with a cache, query i stands at position past + i
@@ -36,7 +36,7 @@ def flash_attention(batch, heads, kv_heads, seq_q, seq_kv, dim, causal, block_M=
         V: T.Tensor((batch, kv_heads, seq_kv, dim), dtype),
         O: T.Tensor((batch, heads, seq_q, dim), dtype),
     ):
-        with T.Kernel(T.ceildiv(seq_q, block_M), heads, batch, threads=128) as (bx, head, b):
+        with T.Kernel(T.ceildiv(seq_q, block_M), heads, batch, threads=threads) as (bx, head, b):
             Q_shared = T.alloc_shared((block_M, dim), dtype)
             K_shared = T.alloc_shared((block_N, dim), dtype)
             V_shared = T.alloc_shared((block_N, dim), dtype)
