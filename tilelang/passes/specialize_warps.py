@@ -270,6 +270,8 @@ class _Specializer:
         try:
             rest = ours.found.rest()
             found = alternating_operand(node, rest, self.copies.uses, self.copies.roots, self.consumers, registers)
+            if found is not None and self.ctx.flag(ROTATION_OFF):
+                raise NotAlternated(f"{ROTATION_OFF} is set")
             if found is not None and ours.found.guard is not None:
                 raise NotAlternated("a condition is around its body")
         except NotAlternated as error:
