@@ -61,7 +61,6 @@ def test_panels():
 def test_few_tiles_stay_as_they_are():
     assert persistent(kernel((4, 2)), 8) is None
     assert persistent(kernel(()), 1) is None
-    assert persistent(kernel((4, 4), cluster_dims=[2, 1, 1]), 3) is None
 
 
 def test_a_number_of_tiles_that_the_call_knows():

@@ -108,16 +108,17 @@ OPS = (
     # with the hardware's swizzle of attr swizzle = 0, 32, 64 or 128 bytes) and a box of a tensor; executed by one thread for each copy
     # mask: a bit for each block of the cluster that gets the box, at this place of its shared memory, and whose mbarrier counts it
     OpInfo("tl.tma_load", ("w", "r", "u", "v*"), doc="shared block, box of a tensor (zeros outside), its mbarrier, mask; attrs swizzle"),
-    OpInfo("tl.tma_store", ("r", "w"), doc="shared block, box of a tensor (nothing outside is written); attrs swizzle"),
+    OpInfo("tl.tma_store", ("r", "w"), doc="shared block, box of a tensor (nothing outside is written); attrs swizzle, add"),
     OpInfo("tl.bulk_commit", (), doc="close a group of this thread's bulk stores"),
     OpInfo("tl.bulk_wait", ("v",), doc="wait until at most so many groups are open; attrs read: until they have read shared memory"),
     OpInfo("tl.fence_proxy_async", (), doc="what ordinary accesses wrote to shared memory becomes visible to bulk copies and wgmma"),
     # attrs name: a record of `backend/gpu/wgmma.py`; a_matrix, b_matrix: `Matrix.text` of operands in shared memory
     OpInfo("tl.wgmma", ("u", "r", "r", "v"), warp=True, doc="C, A, B, keep: C = A B + (keep ? C : 0) by a warpgroup, asynchronously"),
-    OpInfo("tl.wgmma_fence", (), warp=True, doc="registers written so far may be operands of the products that follow"),
+    OpInfo("tl.wgmma_fence", ("r*",), warp=True, doc="registers written so far may be operands of the products that follow; those of A"),
     OpInfo("tl.wgmma_commit", (), warp=True, doc="close a group of this warp's products"),
     OpInfo("tl.wgmma_wait", ("v", "u"), warp=True, doc="until at most so many groups are in flight; registers that are safe then"),
-    # number: how many bodies of the loop were executed before; attr again: is the ring used by further loops?
+    # number: how many bodies of the loop were executed before; attrs again: is the ring looked at behind the loop? ranks: blocks of the
+    # cluster that wait for it
     OpInfo("tl.slot_release", ("u", "v", "r"), doc="barriers, number, tiles (an element each): this warp has read slot number % slots"),
     OpInfo("tl.gpu_only", ("v*",), doc="a statement that exists on GPUs only; attrs what: its name in the language"),
     OpInfo("tl.hint", ("v*",), doc="no effect on results; attrs what"),

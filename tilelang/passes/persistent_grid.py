@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..ir.kernel import KernelRegion
@@ -21,13 +21,25 @@ SWIZZLE = "use_swizzle"  # kernel annotation: [panel, "row" | "column"]
 
 @dataclass(frozen=True)
 class PersistentGrid:
-    """blocks: of the small grid. total: tiles. workers: blocks at most. old: (variable, extent) of the blocks that the program knows."""
+    """blocks: of the small grid. total: tiles. workers: blocks at most. old: (variable, extent) of the blocks that the program knows.
+    axis, size: blocks of a cluster take `size` tiles side by side along that dimension of the old grid."""
 
     block: Var
     total: Any
     workers: int
     old: tuple[tuple[Var, Any], ...]
     panel: tuple[int, bool] | None  # width, and whether panels are columns
+    axis: int = 0
+    size: int = 1
+
+    def in_clusters(self, axis: int, size: int) -> PersistentGrid:
+        """The grid for clusters of `size` blocks, which divides the extent of the old dimension."""
+        return replace(self, workers=self.workers - self.workers % size, axis=axis, size=size)
+
+    @property
+    def rank(self) -> Expr:
+        """The number of the block in its cluster."""
+        return tirx.floormod(self.block, const(self.size, "int32"))
 
     @property
     def dtype(self) -> str:
@@ -46,9 +58,13 @@ class PersistentGrid:
         places = zip(self.old, self._indices(tile), strict=True)
         binds: list[Stmt] = [Bind(table[var], _as(value, dtype_of(var)), span) for (var, _), value in places]
         inner = substitute(body, dict(table)) if rename else body
-        first = _as(self.block, self.dtype)
-        return For(tile, first, self._number(self.total) - first, ForKind.SERIAL, seq([*binds, inner]), None, None,
-                   self._number(self.workers), span)  # fmt: skip
+        first, total = (self._clusters(n) for n in (_as(self.block, self.dtype), self._number(self.total)))
+        return For(tile, first, total - first, ForKind.SERIAL, seq([*binds, inner]), None, None,
+                   self._number(self.workers // self.size), span)  # fmt: skip
+
+    def _clusters(self, blocks: Expr) -> Expr:
+        """How many clusters so many blocks are."""
+        return blocks if self.size == 1 else tirx.floordiv(blocks, self._number(self.size))
 
     def _number(self, value: Any) -> Expr:
         return _as(value, self.dtype)
@@ -57,7 +73,7 @@ class PersistentGrid:
         """Indices of the old grid of tile number `tile`."""
         found: list[Expr] = []
         rest: Expr = tile
-        extents = [e for _, e in self.old]
+        extents = [e // self.size if self.size > 1 and k == self.axis else e for k, (_, e) in enumerate(self.old)]
         if self.panel is not None:
             area = self._number(extents[0]) * self._number(extents[1])
             found = self._in_panels(tirx.floormod(rest, area), extents[0], extents[1])
@@ -66,12 +82,16 @@ class PersistentGrid:
             last = k == len(extents) - 1
             found.append(rest if last else tirx.floormod(rest, self._number(extent)))
             rest = rest if last else tirx.floordiv(rest, self._number(extent))
+        if self.size > 1:
+            found[self.axis] = found[self.axis] * self._number(self.size) + self._number(self.rank)
         return found
 
     def _in_panels(self, tile: Expr, width: Any, height: Any) -> list[Expr]:
         """(x, y): down the rows of a panel before the next column, every other panel backwards."""
         assert self.panel is not None
         rows_of_panel, by_columns = self.panel
+        if self.axis == (0 if by_columns else 1):
+            rows_of_panel = max(1, rows_of_panel // self.size)
         if by_columns:
             width, height = height, width
         wide, high, size, two = (self._number(n) for n in (width, height, rows_of_panel, 2))
@@ -87,7 +107,7 @@ class PersistentGrid:
 def persistent(kernel: KernelRegion, workers: int) -> PersistentGrid | None:
     """The small grid of a kernel with more tiles than workers, or with a number of tiles that only the call knows; else None."""
     extents = [extent for _, extent in kernel.blocks]
-    if not extents or "cluster_dims" in kernel.annotations:
+    if not extents:
         return None
     total: Any = math.prod(extents) if all(isinstance(e, int) for e in extents) else _product(extents)
     if isinstance(total, int) and not workers < total < 1 << 31:

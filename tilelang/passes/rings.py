@@ -34,7 +34,7 @@ from .pipeline_copies import LoopCopies, Moved, is_zero, versions_of
 @dataclass(frozen=True)
 class Ring:
     """Tiles that are fetched together. copies: in their order. first, last: the statements of the rest of the body between which they are
-    used. versions: by tile. full, empty: barriers, one a slot."""
+    used. versions: by tile. full, empty: barriers, one a slot. ranks: blocks of a cluster that fill and release the slots together."""
 
     copies: tuple[Moved, ...]
     first: int
@@ -42,6 +42,7 @@ class Ring:
     versions: dict[Var, Var]
     full: Var
     empty: Var
+    ranks: int = 1
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def release_slot(ours: RingLoop, ring: Ring, number: Expr, behind: int = 0) -> S
     span = ours.found.node.span
     tiles = [region(v, [0] * len(shape_of(v)), [1] * len(shape_of(v))) for v in ring.versions.values()]
     operands = [region(ring.empty, [0], [ours.slots]), number, *tiles]
-    return Evaluate(make_call("tl.slot_release", operands, span=span, again=ours.counted, behind=behind), span)
+    return Evaluate(make_call("tl.slot_release", operands, span=span, again=ours.counted, ranks=ring.ranks, behind=behind), span)
 
 
 def mbarrier(what: str, barriers: Var, slot: Expr, span: Span | None, *values: Expr, **attrs: Any) -> Stmt:

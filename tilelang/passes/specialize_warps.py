@@ -21,6 +21,7 @@ from ..ir.dialect import (
     ATTR_WS,
     BARRIER,
     CLUSTER_BARRIER,
+    KERNEL_CLUSTER,
     KERNEL_MIN_BLOCKS,
     REGISTER_BUDGET,
     SHARED_SCOPES,
@@ -53,6 +54,7 @@ from ..ir.tvm_api import (
 )  # fmt: skip
 from ..target.limits import shared_bytes
 from .alternate_operands import NotAlternated, alternated, alternating_operand, twin_of
+from .clusters import Cluster, across, cluster_of, drained
 from .persistent_grid import PersistentGrid, persistent, without_swizzle
 from .pipeline_copies import (
     KernelCopies,
@@ -70,6 +72,7 @@ from .producer_slice import NotAhead, Slicer
 from .rings import RingLoop, count_one, counter_of, declare_barriers, mbarrier, number_of, release_slot, ring_of, slot_of
 from .rotate_loops import KEY_OFF as ROTATION_OFF
 from .rotate_loops import NotRotated, Rotation, rotated, rotation_of
+from .skew_loops import Skew, skew_of, skewed
 from .thread_groups import GROUP
 from .tma_boxes import bytes_of_copy, tma_reason
 
@@ -82,6 +85,7 @@ _ALIGNMENT = 1024  # bytes between tiles, at most, that swizzles ask for
 _MOST_REGISTERS = 255  # of a thread
 # Registers of a thread (producer, consumers) by the block's warpgroups: together they are what the launch gives (64 Ki a multiprocessor).
 _REGISTERS = {3: (40, 232), 4: (32, 160)}
+_MORE_REGISTERS = {3: (24, 240), 4: (32, 160)}  # for a loop whose consumers need all they can get; a producer of few names does with less
 
 
 def specialize_warps(func: PrimFunc, ctx: PassContext) -> PrimFunc:
@@ -133,6 +137,8 @@ class _Specializer:
         self.thread, self.consumers = kernel.threads[0]
         self.budget = shared_bytes(ctx.target) - sum(tile_bytes(v) + _ALIGNMENT for v in self.copies.allocs if v.scope() in SHARED_SCOPES)
         self.loops: dict[For, RingLoop] = {}
+        self.cluster: Cluster | None = None
+        self.registers = _REGISTERS
         self.outer: list[Stmt] = []  # around the statement that is looked at
 
     def run(self) -> KernelRegion:
@@ -143,6 +149,7 @@ class _Specializer:
             return self.kernel
         if self.refusal:
             raise NotAhead(self.refusal)
+        grid = self._in_clusters(grid)
         rings = [ring for loop in self.loops.values() for ring in loop.rings]
         replaced = {tile: versions for ring in rings for tile, versions in ring.versions.items()}
         span = self.kernel.span
@@ -166,9 +173,9 @@ class _Specializer:
             slots, span = int(ring.full.ty.shape[0]), ring.copies[0].stmt.span
             declared += [
                 declare_barriers(ring.full, [1] * slots, span),
-                declare_barriers(ring.empty, [self.consumers // WARP] * slots, span),
+                declare_barriers(ring.empty, [self.consumers // WARP * ring.ranks] * slots, span),
             ]
-        registers = _REGISTERS.get(groups + 1)
+        registers = self.registers.get(groups + 1)
         body = seq([
             *declared,
             AttrStmt(list(range(groups)), ATTR_WS, IntImm("int32", 0), seq([*_registers(registers, 1, span), consumer]), span),
@@ -177,9 +184,19 @@ class _Specializer:
         x, y, z = self.kernel.threads
         threads = ((x[0], self.consumers + GROUP), y, z)
         annotations = {**self.kernel.annotations, KERNEL_MIN_BLOCKS: 1}
+        if self.cluster is not None:
+            annotations[KERNEL_CLUSTER] = self.cluster.dims if grid is None else [self.cluster.size, 1, 1]
         if grid is None:
             return KernelRegion(self.kernel.blocks, threads, body, annotations, span)
         return KernelRegion(grid.blocks, threads, body, without_swizzle(annotations), span)
+
+    def _in_clusters(self, grid: PersistentGrid | None) -> PersistentGrid | None:
+        """Let the blocks of a cluster share tiles, if they can; a cluster that shares none keeps the grid that the program asks for."""
+        self.cluster = cluster_of(self.kernel, self.loops, self.ctx)
+        if self.cluster is None:
+            return None if KERNEL_CLUSTER in self.kernel.annotations else grid
+        self.loops = {node: across(ours, self.cluster) for node, ours in self.loops.items()}
+        return None if grid is None else grid.in_clusters(self.cluster.axis, self.cluster.size)
 
     # ---------------------------------------------------------------- which loops
     def _find(self, stmt: Stmt, repeated: bool) -> None:
@@ -234,6 +251,9 @@ class _Specializer:
             if operand is not None:
                 return self._alternated(replace(ours, counted=True), operand, counters, [descend(s) for s in ours.found.rest()])
             counter = counter_of(ours, counters)
+            skew = self._skew(ours)
+            if skew is not None:
+                return skewed(ours, skew, counter, [descend(s) for s in ours.found.rest()], self.kernel)
             rotation = self._rotation(ours)
             if rotation is not None:
                 return rotated(ours, rotation, counter, [descend(s) for s in ours.found.rest()], self.kernel)
@@ -288,6 +308,23 @@ class _Specializer:
         assert counter is not None
         return alternated(ours, twins, counter, stmts)
 
+    def _skew(self, ours: RingLoop) -> Skew | None:
+        """How the loop's two halves are laid beside each other, None if they are not; what declines is told."""
+        node = ours.found.node
+        registers = _MORE_REGISTERS.get(self.consumers // GROUP + 1, (0, _MOST_REGISTERS))[1]
+        try:
+            found = skew_of(node, ours.found.rest(), self.copies.roots, self.consumers, registers)
+            if found is None or self.ctx.flag(ROTATION_OFF):
+                return None
+            if ours.found.guard is not None:
+                raise NotRotated("a condition is around its body")
+        except NotRotated as error:
+            self.ctx.note(location_of(node), SUBJECT, f"its halves keep their order: {error}")
+            return None
+        self.ctx.note(location_of(node), SUBJECT, "its second half runs beside the first half of the next iteration")
+        self.registers = _MORE_REGISTERS
+        return found
+
     def _rotation(self, ours: RingLoop) -> Rotation | None:
         """How the loop is rotated, None if not; what declines is told."""
         node = ours.found.node
@@ -312,6 +349,9 @@ class _Specializer:
         counters: list[Stmt] = []
         slicer = Slicer(self.kernel, self.copies.roots)
 
+        self.counted: list[tuple[RingLoop, Var]] = []
+        self.rank = None if self.cluster is None else grid.rank if grid is not None else self.cluster.rank(self.kernel)
+
         def of_loop(node: For, var: Var) -> Stmt | None:
             ours = self.loops.get(node)
             return None if ours is None else self._fetches(ours, var, slicer, counters)
@@ -319,13 +359,15 @@ class _Specializer:
         body = slicer.slice(self.kernel.body, of_loop)
         if grid is not None:
             body = grid.loop(body, self.kernel.span, rename=True)
+        drains = [stmt for ours, counter in self.counted for stmt in drained(ours, counter, self.kernel.span)]
         me = tirx.EQ(self.thread, const(self.consumers, "int32"))
-        return IfThenElse(me, seq([*counters, body]), None, self.kernel.span)
+        return IfThenElse(me, seq([*counters, body, *drains]), None, self.kernel.span)
 
     def _fetches(self, ours: RingLoop, var: Var, slicer: Slicer, counters: list[Stmt]) -> Stmt:
         """The body of a pipelined loop, as the producer runs it with `var` as its variable."""
         node, span = ours.found.node, ours.found.node.span
         counter = counter_of(ours, counters)
+        self.counted += [(ours, counter)] if counter is not None else []
         slot, phase, names = slot_of(slicer.ahead(number_of(ours, var, counter)), ours.slots, span)
         stmts: list[Stmt] = [*names]
         for ring in ours.rings:
@@ -336,7 +378,11 @@ class _Specializer:
                 source = simpler(slicer.ahead(substitute(m.call.args[0], {node.loop_var: var})))
                 target = versioned(m.call.args[1], ring.versions[m.tile], slot)
                 attrs = {**dict(m.call.attrs or {}), "tma": "load"}
-                stmts.append(Evaluate(call(m.call.op, [source, target, region(ring.full, [slot], [1])], "void", attrs), m.stmt.span))
+                operands = [source, target, region(ring.full, [slot], [1])]
+                if self.cluster is not None and self.cluster.shares(m):
+                    operands.append(self.rank)
+                    attrs["ranks"] = self.cluster.size
+                stmts.append(Evaluate(call(m.call.op, operands, "void", attrs), m.stmt.span))
         if counter is not None:
             stmts.append(count_one(counter, span))
         body = seq(stmts)

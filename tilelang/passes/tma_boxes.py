@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..ir.access import accesses, allocations, view_roots
 from ..ir.context import PassContext
-from ..ir.dialect import ANNOTATION_ALLOC, FACT_VERSIONS, GLOBAL, SHARED_SCOPES, attr, op_name
+from ..ir.dialect import ANNOTATION_ALLOC, FACT_VERSIONS, GLOBAL, SHARED_SCOPES, attr, make_call, op_name
 from ..ir.dtypes import dtype
 from ..ir.kernel import KernelRegion
 from ..ir.rewrite import walk
@@ -89,6 +89,40 @@ def tma_reason(call: Call, kernel: KernelRegion, ctx: PassContext, replaced: Cal
     if sides(call) is None:
         return "only copies between a tensor and shared memory can be bulk copies"
     return _form_reason(call, kernel, ctx) or _use_reason(call, kernel, ctx, replaced)
+
+
+def reduce_reason(call: Call, kernel: KernelRegion, ctx: PassContext) -> str | None:
+    """Why a `tl.tileop.atomic` of a tile cannot be made by bulk copies that add; None if it can."""
+    target, source = call.args[:2]
+    if attr(call, "kind") != "add" or attr(call, "memory_order") not in (None, "relaxed"):
+        return "only relaxed additions can be bulk copies"
+    if dtype_of(target) != "float32":
+        return f"bulk copies add float32, not {dtype_of(target)}"
+    if architecture(ctx.target) != ARCHITECTURE:
+        return f"{architecture(ctx.target)} has no bulk copies ({ARCHITECTURE} has)"
+    if ctx.flag(KEY_OFF):
+        return "the program turns bulk copies off"
+    copied = added_copy(call)
+    found, roots = sides(copied), view_roots(kernel.body)
+    if found is None or found[2]:
+        return "only a shared tile can be added to a tensor by bulk copies"
+    if target.source in roots or target.source in roots.values():
+        return f"{target.source.name} is, or has, a view made in the kernel"
+    for access in accesses(kernel.body, roots):
+        if access.root.same_as(target.source) and not _is_addition(access.node):
+            return f"the kernel also {'writes' if access.writes else 'reads'} {target.source.name}"
+    return _form_reason(copied, kernel, ctx)
+
+
+def added_copy(call: Call) -> Call:
+    """The copy whose boxes an atomic addition of a tile has."""
+    target, source = call.args[:2]
+    return make_call("tl.tileop.copy", [source, target], span=call.span)
+
+
+def _is_addition(node: Any) -> bool:
+    """Additions by threads and by bulk copies may meet."""
+    return (op_name(node) == "tl.tileop.atomic" and attr(node, "kind") == "add") or (op_name(node) == "tl.tma_store" and attr(node, "add"))
 
 
 def boxed_tiles(kernel: KernelRegion) -> set[Var]:
@@ -273,10 +307,32 @@ def boxes_of(call: Call, layout: SharedLayout | None) -> Boxes:
     found = sides(call)
     assert found is not None
     tensor, tile, _ = found
-    plain = SharedLayout(tuple(shape_of(tile.source)), storage_bits(tile.source))
-    boxes = _boxes(tensor, tile, plain if layout is None else layout)
+    boxes = _boxes(tensor, tile, row_major(tile.source) if layout is None else layout)
     assert boxes is not None
     return boxes
+
+
+def row_major(tile: Var) -> SharedLayout:
+    """The layout of a tile that has no other."""
+    return SharedLayout(tuple(shape_of(tile)), storage_bits(tile))
+
+
+def part_of_boxes(boxes: Boxes, layout: SharedLayout, ranks: int) -> tuple[Boxes, int, int] | None:
+    """What one of `ranks` blocks loads of a tile that they share: its boxes, the dimension of the tensor along which the parts lie one
+    after the other, and elements from part to part. None if the tile has no such parts."""
+    for k, (dim, count) in enumerate(zip(boxes.dims, boxes.counts, strict=True)):
+        if count % ranks == 0:
+            counts = (*boxes.counts[:k], count // ranks, *boxes.counts[k + 1 :])
+            return replace(boxes, counts=counts), dim, boxes.tensor[dim] * (count // ranks)
+    wide = [k for k, dim in enumerate(boxes.dims) if boxes.tensor[dim] > 1]
+    k, size = wide[0], layout.bits // 8
+    dim, place = boxes.dims[k], boxes.places[k]
+    rows, rest = divmod(boxes.tensor[dim], ranks)
+    inner = math.prod(boxes.tensor) // boxes.tensor[dim] * size
+    if rest or boxes.counts[k] > 1 or len(wide) < 2 or (rows % PERIOD_ROWS if layout.swizzle else rows * inner % SHARED_BYTES):
+        return None
+    tensor, shared = (tuple(rows if d == at else e for d, e in enumerate(box)) for box, at in ((boxes.tensor, dim), (boxes.shared, place)))
+    return replace(boxes, tensor=tensor, shared=shared), dim, rows
 
 
 def _boxes(tensor: TensorRegion, tile: TensorRegion, layout: SharedLayout) -> Boxes | None:

@@ -22,13 +22,14 @@ BULK_HINTS = ("fence_proxy_async",)  # of the program's own synchronisation, tho
 @dataclass(frozen=True)
 class TensorMap:
     """A parameter of type `MAP_TYPE`. tensor: the buffer that it describes. box: extents in elements, by dimension of the tensor. swizzle:
-    0, 32, 64 or 128 bytes. size: bytes of an element."""
+    0, 32, 64 or 128 bytes. size: bytes of an element. adds: are boxes added, as float32, to what is there?"""
 
     name: str
     tensor: Var
     box: tuple[int, ...]
     swizzle: int
     size: int
+    adds: bool = False
 
 
 class TensorMaps:
@@ -36,7 +37,7 @@ class TensorMaps:
 
     def __init__(self, printer: Printer) -> None:
         self.printer = printer
-        self._of: dict[tuple[Var, tuple[int, ...], int], TensorMap] = {}
+        self._of: dict[tuple[Var, tuple[int, ...], int, bool], TensorMap] = {}
         self.in_kernel = False  # does it hold bulk copies? Without any a copy is complete when it returns
         self.loads = False
         walk(printer.kernel.body, {Call: self._note})
@@ -49,12 +50,12 @@ class TensorMaps:
     def maps(self) -> tuple[TensorMap, ...]:
         return tuple(self._of.values())
 
-    def name(self, block: TensorRegion, swizzle: int) -> str:
+    def name(self, block: TensorRegion, swizzle: int, adds: bool = False) -> str:
         box = tuple(int(r.extent) for r in block.region)
-        key = block.source, box, swizzle
+        key = block.source, box, swizzle, adds
         if key not in self._of:
             name = self.printer.e.names.fresh(f"{self.printer.e.names.of(block.source)}_map", everywhere=True)
-            self._of[key] = TensorMap(name, block.source, box, swizzle, bytes_of(dtype_of(block)))
+            self._of[key] = TensorMap(name, block.source, box, swizzle, bytes_of(dtype_of(block)), adds)
         return self._of[key].name
 
     def rules(self) -> dict[str, Callable[[Call], None]]:
@@ -73,7 +74,11 @@ class TensorMaps:
     def barriers_started(self) -> None:
         """After the initialisation of mbarriers by one thread: bulk loads see it too."""
         if self.loads:
-            self._call("fence_barrier_init()")
+            self.fence_barriers()
+
+    def fence_barriers(self) -> None:
+        """Bulk loads, and other blocks of the cluster, see initialised mbarriers."""
+        self._call("fence_barrier_init()")
 
     def prologue(self) -> list[str]:
         """Lines for the beginning of the kernel: the maps are fetched before they are needed."""
@@ -95,15 +100,17 @@ class TensorMaps:
         self.printer.line(f"tl::{text};")
 
     def _load(self, call: Call) -> None:
-        tile, tensor, barrier = call.args
+        tile, tensor, barrier, *mask = call.args
         o = self.printer.o
         operands = [o.region_address(tile), self.name(tensor, int(attr(call, "swizzle", 0))), o.region_address(barrier)]
-        self._call(f"tma_load({', '.join([*operands, *self._corner(tensor)])})")
+        operands += [self.printer.e.text(m) for m in mask]
+        self._call(f"tma_{'multicast' if mask else 'load'}({', '.join([*operands, *self._corner(tensor)])})")
 
     def _store(self, call: Call) -> None:
         tile, tensor = call.args
-        operands = [self.printer.o.region_address(tile), self.name(tensor, int(attr(call, "swizzle", 0)))]
-        self._call(f"tma_store({', '.join([*operands, *self._corner(tensor)])})")
+        adds = bool(attr(call, "add", False))
+        operands = [self.printer.o.region_address(tile), self.name(tensor, int(attr(call, "swizzle", 0)), adds)]
+        self._call(f"tma_{'add' if adds else 'store'}({', '.join([*operands, *self._corner(tensor)])})")
 
     def _corner(self, tensor: TensorRegion) -> list[str]:
         """The coordinates of the box's first element, innermost first; the instruction takes 32 bits."""

@@ -14,7 +14,7 @@ from typing import Any
 from ...errors import TileNotSupportedError, TileValueError
 from ...ir.access import accesses, view_roots
 from ...ir.context import PassContext
-from ...ir.dialect import BARRIER, CLUSTER_BARRIER, GLOBAL, SHARED_SCOPES
+from ...ir.dialect import BARRIER, CLUSTER_BARRIER, GLOBAL, KERNEL_CLUSTER, SHARED_SCOPES
 from ...ir.kernel import KernelRegion
 from ...ir.rewrite import walk
 from ...ir.tvm_api import AllocBuffer, Bind, DeclBuffer, For, PrimFunc, Range, TensorLoad, TensorRegion, Var, dtype_of, is_buffer, tirx
@@ -162,7 +162,9 @@ def print_kernel(func: PrimFunc, kernel: KernelRegion, name: str, aligned: bool,
     head = [*_head(kernel, names, "\n".join([code, *first]), size, o), *first, *printer.bulk.prologue()]
     count = kernel.annotations.get("min_blocks_per_sm")
     bounds = f"{kernel.num_threads}{f', {int(count)}' if count is not None else ''}"
-    lines = [f'extern "C" __global__ void __launch_bounds__({bounds}) {name}({", ".join(parameters)}) {{', *head, body, "}"]
+    cluster = kernel.annotations.get(KERNEL_CLUSTER)
+    dims = "" if cluster is None else f"__cluster_dims__({', '.join(str(int(c)) for c in cluster)}) "
+    lines = [f'extern "C" __global__ void {dims}__launch_bounds__({bounds}) {name}({", ".join(parameters)}) {{', *head, body, "}"]
     block = tuple(extent for _, extent in kernel.threads)
     types = tuple(re.sub(r" ?(__restrict__ )?\w+$", "", p).removeprefix("const __grid_constant__ ") for p in parameters)
     facts = KernelFacts(name, (block[0], block[1], block[2]), size, o.uses_grid_barrier, types)
@@ -210,7 +212,8 @@ def _scalar_type(var: Var) -> str:
 def _head(kernel: KernelRegion, names: Names, code: str, size: int, o: Operators) -> list[str]:
     """The declarations before the body: shared memory, positions of block and thread, the random generator."""
     lines = [f"  extern __shared__ __align__({SHARED_ALIGNMENT}) uint8_t smem[];"] if size else []
-    swizzle = kernel.annotations.get("use_swizzle")
+    clustered = KERNEL_CLUSTER in kernel.annotations  # panels would tear the blocks of a cluster apart
+    swizzle = None if clustered else kernel.annotations.get("use_swizzle")
     used = lambda var: _mentions(code, names.of(var))  # noqa: E731
     if swizzle is not None and len(kernel.blocks) >= 2 and any(used(v) for v, _ in kernel.blocks[:2]):
         x, y = (names.of(v) for v, _ in kernel.blocks[:2])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...errors import InternalError, TileNotSupportedError
+from ...errors import InternalError
 from ...ir.access import view_roots
 from ...ir.dialect import ATTR_REDUCE_SCOPE, ATTR_WS, BARRIER, CLUSTER_BARRIER, REGISTER_BUDGET, SHARED_SCOPES, THREAD_SCOPES, attr, op_name
 from ...ir.effects import calls_of
@@ -78,6 +78,8 @@ class Statements(Printer):
             "tl.cp_async": self._cp_async, "tl.cp_async_commit": lambda c: self._async("cp_async_commit()"),
             "tl.cp_async_wait": lambda c: self._async(f"cp_async_wait<{int(c.args[0])}>()"), "tl.random": self._random_init,
             "tl.mbarrier_init": self._mbarrier_init, "tl.mbarrier_wait": self._mbarrier, "tl.mbarrier_arrive": self._mbarrier,
+            "tl.cluster_arrive": lambda c: self._async(f"cluster_arrive{'_relaxed' if attr(c, 'relaxed', False) else ''}()"),
+            "tl.cluster_wait": lambda c: self._async("cluster_wait()"),
             "tirx.break_loop": lambda c: self.line("break;"),
             "tirx.continue_loop": lambda c: self.line("continue;"),
             "tirx.tvm_thread_allreduce": lambda c: print_allreduce(self, c, self._reducer), **wgmma_rules(self), **self.bulk.rules(),
@@ -155,8 +157,13 @@ class Statements(Printer):
         for k, count in enumerate(counts):
             self.line(f"{INDENT}tl::mbarrier_init(&{name}[{k}], {count});")
         self.line("}")
-        self.bulk.barriers_started()
-        self.line("__syncthreads();")
+        if node.buffer.scope() == CLUSTER_BARRIER:
+            self.bulk.fence_barriers()
+            self.line("tl::cluster_arrive_relaxed();")
+            self.line("tl::cluster_wait();")
+        else:
+            self.bulk.barriers_started()
+            self.line("__syncthreads();")
 
     def _view(self, node: Any) -> None:
         self.note(node)
@@ -337,8 +344,6 @@ class Statements(Printer):
 
     def _mbarrier(self, call: Call) -> None:
         what = op_name(call).removeprefix("tl.")
-        if what == "mbarrier_arrive" and len(call.args) > 1:
-            raise TileNotSupportedError("arriving at a barrier of another block of the cluster", at=location_of(call))
         self._async(f"{what}({', '.join([self.o.region_address(call.args[0]), *(self.e.text(a) for a in call.args[1:])])})")
 
     def _dp4a(self, call: Call) -> None:

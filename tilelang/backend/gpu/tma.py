@@ -4,7 +4,8 @@ In: a copy that `tma_reason` accepts. Out: for a load, one `tl.tma_load` for eac
 by the one thread that executes the statement (attribute `tma`; the pass that made it announces the bytes), or, for `T.tma_copy`, by
 the first thread, which announces them (under a condition on threads: by those that arrive). For a store: what threads wrote is made
 visible (`tl.fence_proxy_async`; the barrier that follows is `insert_barriers`'s), then the first thread issues the boxes as one group
-and waits until the engine has read them, so that after the next barrier the tile may be written again.
+and waits until the engine has read them, so that after the next barrier the tile may be written again. An atomic addition of a shared tile
+of float32 is such a store that adds.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ...ir.dialect import attr, make_call
 from ...ir.kernel import KernelRegion
 from ...ir.tvm_api import Call, Evaluate, Expr, For, ForKind, IfThenElse, Stmt, TensorRegion, Var, const, dtype_of, region, seq, tirx
 from ...passes.issuing_threads import THREAD
-from ...passes.tma_boxes import boxes_of, bytes_of_copy, sides, tma_reason
+from ...passes.tma_boxes import added_copy, boxes_of, bytes_of_copy, part_of_boxes, reduce_reason, row_major, sides, tma_reason
 from ...tileop.base import LowerContext, Lowering
 from ...tileop.loops import mins_of, offset
 from .warps import threads_of
@@ -53,9 +54,10 @@ def _accepts_store(call: Call, ctx: LowerContext) -> str | None:
 
 
 def _lower_load(call: Call, ctx: LowerContext) -> Stmt:
-    barrier = call.args[2]
+    barrier, ranks = call.args[2], int(attr(call, "ranks", 1))
+    mask = [const((1 << ranks) - 1, "int32")] if ranks > 1 else []
     loads = _each_box(
-        call, ctx, lambda tensor, tile, swizzle: make_call("tl.tma_load", [tile, tensor, barrier], span=ctx.span, swizzle=swizzle)
+        call, ctx, lambda tensor, tile, swizzle: make_call("tl.tma_load", [tile, tensor, barrier, *mask], span=ctx.span, swizzle=swizzle)
     )
     if attr(call, "tma") == LOAD:
         return loads
@@ -65,10 +67,29 @@ def _lower_load(call: Call, ctx: LowerContext) -> Stmt:
 
 
 def _lower_store(call: Call, ctx: LowerContext) -> Stmt:
-    stores = _each_box(call, ctx, lambda tensor, tile, swizzle: make_call("tl.tma_store", [tile, tensor], span=ctx.span, swizzle=swizzle))
+    return _stored(call, ctx)
+
+
+def _stored(call: Call, ctx: LowerContext, **attrs: bool) -> Stmt:
+    """attrs: add: what is stored is added to what is there."""
+    stores = _each_box(
+        call, ctx, lambda tensor, tile, swizzle: make_call("tl.tma_store", [tile, tensor], span=ctx.span, swizzle=swizzle, **attrs)
+    )
     wait = Evaluate(make_call("tl.bulk_wait", [const(0, "int32")], span=ctx.span, read=True), ctx.span)
     issue = seq([stores, _do("tl.bulk_commit", [], ctx), wait])
     return seq([_do("tl.fence_proxy_async", [], ctx), _first_thread(issue, ctx)])
+
+
+def _accepts_reduce(call: Call, ctx: LowerContext) -> str | None:
+    if ctx.kernel is None or ctx.per_thread:
+        return "the tile belongs to one thread"
+    if any(block.source in ctx.roots for block in call.args[:2]):
+        return "an operand is a view"
+    return reduce_reason(call, ctx.kernel, ctx.passes)
+
+
+def _lower_reduce(call: Call, ctx: LowerContext) -> Stmt:
+    return _stored(added_copy(call), ctx, add=True)
 
 
 def _do(name: str, operands: Sequence[Any], ctx: LowerContext) -> Stmt:
@@ -80,36 +101,54 @@ def _first_thread(body: Stmt, ctx: LowerContext) -> Stmt:
 
 
 def _each_box(call: Call, ctx: LowerContext, issue: Any) -> Stmt:
-    """`issue(block of the tensor, block of the tile, swizzle)` for every box, in loops over those dimensions that have several."""
+    """`issue(block of the tensor, block of the tile, swizzle)` for every box, in loops over those dimensions that have several. Of a tile
+    that the blocks of a cluster share each issues its part, or the first one everything."""
     assert isinstance(ctx.kernel, KernelRegion)
     found = sides(call)
     assert found is not None
     tensor, tile, _ = found
     layout = ctx.passes.shared_layouts.get(tile.source)
-    boxes = boxes_of(call, layout)
+    boxes, ranks = boxes_of(call, layout), int(attr(call, "ranks", 1))
+    part = part_of_boxes(boxes, layout or row_major(tile.source), ranks) if ranks > 1 else None
+    shift: dict[int, Expr] = {}
+    if part is not None:
+        boxes, dim, step = part
+        shift[dim] = call.args[3] * const(step, "int32")
     steps = {d: Var("box", "int32") for d, count in zip(boxes.dims, boxes.counts, strict=True) if count > 1}
     of_tile = {p: steps[d] for d, p in zip(boxes.dims, boxes.places, strict=True) if d in steps}
-    blocks = _block(tensor, boxes.tensor, steps), _block(tile, boxes.shared, of_tile)
+    of_part = {p: shift[d] for d, p in zip(boxes.dims, boxes.places, strict=True) if d in shift}
+    blocks = _block(tensor, boxes.tensor, steps, shift), _block(tile, boxes.shared, of_tile, of_part)
     body: Stmt = Evaluate(issue(*blocks, layout.swizzle if layout is not None else 0), ctx.span)
     unrolled = math.prod(boxes.counts) <= _MAX_UNROLLED
     for d, count in reversed(list(zip(boxes.dims, boxes.counts, strict=True))):
         if d in steps:
             kind = ForKind.UNROLLED if unrolled else ForKind.SERIAL
             body = For(steps[d], const(0, "int32"), const(count, "int32"), kind, body, span=ctx.span)
+    if ranks > 1 and part is None:
+        return IfThenElse(tirx.EQ(call.args[3], const(0, "int32")), body, None, ctx.span)
     return body
 
 
-def _block(block: TensorRegion, extents: Sequence[int], steps: dict[int, Var]) -> TensorRegion:
-    """The box of a block at these steps, one for each dimension that has several."""
-    starts = [offset(low, _scaled(steps[k], extents[k], low)) if k in steps else low for k, low in enumerate(mins_of(block))]
+def _block(block: TensorRegion, extents: Sequence[int], steps: dict[int, Var], shift: dict[int, Expr]) -> TensorRegion:
+    """The box of a block at these steps, one for each dimension that has several, and moved by `shift`."""
+    starts = mins_of(block)
+    for k, low in enumerate(starts):
+        if k in shift:
+            starts[k] = offset(low, _cast(shift[k], low))
+        if k in steps:
+            starts[k] = offset(starts[k], _scaled(steps[k], extents[k], low))
     return region(block.source, starts, list(extents))
 
 
-def _scaled(step: Var, extent: int, low: Any) -> Expr:
-    index = step * const(extent, "int32") if extent > 1 else step
+def _cast(index: Expr, low: Any) -> Expr:
     kind = "int32" if isinstance(low, int) else dtype_of(low)
     return index if kind == "int32" else tirx.Cast(kind, index)
 
 
+def _scaled(step: Var, extent: int, low: Any) -> Expr:
+    return _cast(step * const(extent, "int32") if extent > 1 else step, low)
+
+
 TMA_LOAD = Lowering("tma_load", "tl.tileop.copy", _accepts_load, _lower_load)
 TMA_STORE = Lowering("tma_store", "tl.tileop.copy", _accepts_store, _lower_store)
+TMA_REDUCE = Lowering("tma_store that adds", "tl.tileop.atomic", _accepts_reduce, _lower_reduce)

@@ -92,7 +92,7 @@ class _Load:
 @dataclass(eq=False)
 class _Store:
     """group: its number among the groups of its thread, None while it is open. read: None once shared memory has been read. lazy: it
-    writes the tensor only when its thread waits for that, or when the block ends, after any other that is so."""
+    writes the tensor only when its thread waits for that, or when the block ends, after any other that is so. add: to what is there."""
 
     values: np.ndarray
     box: Box
@@ -102,6 +102,7 @@ class _Store:
     source: Shared
     site: Site
     lazy: bool
+    add: bool = False
     group: int | None = None
     landed: bool = False
 
@@ -134,8 +135,8 @@ class BulkCopies:
                     peer.barriers.reached(group.one_warp, f"a bulk load to {target.name}", site)
                 memory.shadow.check_proxy(piece, site, self.barriers.fenced[group.one_warp])
                 memory.shadow.begin_async(piece, order, site, memory.owner, lambda: np.zeros(1, bool))
-                bar = peer.barriers.mbarrier(name, which, site)
-                peer.bulk.loads.append(_Load(memory, index, piece, box, column, bar, site))
+                signalled = peer.barriers.mbarrier(name, which, site)
+                peer.bulk.loads.append(_Load(memory, index, piece, box, column, signalled, site))
 
     @staticmethod
     def _named(group: Any, to: Any, column: int, site: Site) -> list[Any]:
@@ -145,15 +146,15 @@ class BulkCopies:
             fail(f"{site.what} to no block: its mask is {mask}", site, remedy="set a bit for each block that gets the copy")
         return [group.peer(rank, site) for rank in range(mask.bit_length()) if mask >> rank & 1]
 
-    def store(self, group: Any, source: Shared, start: Any, box: Box, swizzle: int, mask: Any, site: Site) -> None:
-        """Every lane of the mask issues a copy from the block that begins at element `start` to its box."""
+    def store(self, group: Any, source: Shared, start: Any, box: Box, swizzle: int, mask: Any, site: Site, add: bool = False) -> None:
+        """Every lane of the mask issues a copy from the block that begins at element `start` to its box. add: to what is there."""
         for column in group.columns(mask):
             order = group.alone(column)
             box.check_start(column, True, site)
             index, piece = self._block(source, start, box, swizzle, column, order, site)
             read = source.shadow.begin_read(piece, order, site, source.owner, self.barriers.fenced[group.one_warp])
             lazy = self.random.random() < 0.5
-            self.stores.append(_Store(source.data[0, index], box, column, int(order.lane), read, source, site, lazy))
+            self.stores.append(_Store(source.data[0, index], box, column, int(order.lane), read, source, site, lazy, add))
 
     def _block(self, memory: Shared, start: Any, box: Box, swizzle: int, column: int, order: WarpTaking, site: Site) -> Any:
         """(elements, shadow pieces) of the block in shared memory."""
@@ -197,7 +198,10 @@ class BulkCopies:
     def _write(self, store: _Store) -> None:
         if not store.landed:
             places, inside = store.box.places(store.column)
-            store.box.memory.flat[places[inside]] = store.values[inside]
+            if store.add:
+                store.box.memory.flat[places[inside]] += store.values[inside]
+            else:
+                store.box.memory.flat[places[inside]] = store.values[inside]
             store.landed = True
 
     # ---------------------------------------------------------------- landing

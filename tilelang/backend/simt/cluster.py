@@ -33,7 +33,7 @@ class ClusterBarrier:
 
     def arrive(self, warp: int, relaxed: bool, now: int, site: Site) -> None:
         if warp in self.waits:
-            fail(f"warp {warp} arrives again at the barrier of the cluster before it has waited", site, remedy="wait first (T.cluster_wait)")
+            fail(f"warp {warp} arrives again at the cluster's barrier before it has waited", site, remedy="wait first (T.cluster_wait)")
         self.arrived[warp], self.waits[warp] = site, self.rounds
         if not relaxed:
             np.maximum(self.collected, self.known[warp], out=self.collected)
@@ -51,7 +51,7 @@ class ClusterBarrier:
             np.maximum(self.known[warp], self.published, out=self.known[warp])
             for block in self.blocks:
                 block.open_to.add(warp)
-            del self.waits[warp]
+            self.waits.pop(warp, None)  # the question may be asked again before the warp goes on
             return True
 
         return ready

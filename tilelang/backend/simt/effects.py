@@ -213,8 +213,8 @@ class Effects:
     def _do_tma_store(self, node: Call, mask: str) -> None:
         source, start = self.element(node.args[0], mask)
         site, swizzle = self.scope.site("a bulk store", node.args[0].source.name), int(attr(node, "swizzle", 0))
-        box = self._box(node.args[1], mask)
-        self.scope.emit(f"if {mask} is not False: g.bulk.store(g, {source.name}, {start.text}, {box}, {swizzle}, {mask}, {site})")
+        box, add = self._box(node.args[1], mask), bool(attr(node, "add", False))
+        self.scope.emit(f"if {mask} is not False: g.bulk.store(g, {source.name}, {start.text}, {box}, {swizzle}, {mask}, {site}, {add})")
 
     def _do_bulk_commit(self, node: Call, mask: str) -> None:
         if self.by_warp:

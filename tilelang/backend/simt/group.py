@@ -30,8 +30,9 @@ Wait = Callable[[], bool]
 
 
 class Group:
-    """n lanes. lane: linear thread index in the block; warp: the number of the one warp in the cluster, or None; column: position in the group; block: number in the batch (an int, or
-    one for each lane); mask: None, or the lanes that are threads (a block whose size is no multiple of 32 has idle ones)."""
+    """n lanes. lane: linear thread index in the block; who: the same counted through the cluster; warp: number of the one warp in the
+    cluster, or None; column: position in the group; block: number in the batch (an int, or one for each lane); mask: None, or the lanes
+    that are threads (a block whose size is no multiple of 32 has idle ones)."""
 
     def __init__(self, batch: Any, lane: np.ndarray, block: Any, warp: int | None) -> None:
         self.n = len(lane)

@@ -15,6 +15,7 @@ from ...errors import Location, SimtError
 
 WARP = 32
 
+
 @dataclass(frozen=True)
 class Site:
     """One access or synchronisation in the program. what: how the program writes it. buffer: the memory's name. vector: the axis, from

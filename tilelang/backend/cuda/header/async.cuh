@@ -32,6 +32,19 @@ TL_DEVICE void mbarrier_init(uint64_t* barrier, int count) {
 TL_DEVICE void mbarrier_arrive(uint64_t* barrier) {
   asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" : : "r"(shared_address(barrier)) : "memory");
 }
+
+// ---- clusters (sm_90). An arrival at the barrier at this place of another block; plain, because with .release.cluster it becomes a fence
+// of the whole device (what it orders, reads of shared memory, is complete).
+TL_DEVICE void mbarrier_arrive(uint64_t* barrier, int rank) {
+  uint32_t there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(barrier)), "r"(rank));
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" : : "r"(there) : "memory");
+}
+TL_DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" : : : "memory"); }
+// Orders no memory but mbarriers whose initialisation was fenced.
+TL_DEVICE void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" : : : "memory"); }
+TL_DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" : : : "memory"); }
+
 TL_DEVICE bool mbarrier_test(uint64_t* barrier, int parity) {
   uint32_t done;
 #if __CUDA_ARCH__ >= 900

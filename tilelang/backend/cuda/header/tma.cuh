@@ -34,6 +34,29 @@ TL_DEVICE void tma_load(void* to, const tensor_map& map, uint64_t* barrier, int 
 }
 #undef TL_LOAD
 
+// ---- the same to this place of all blocks of the cluster that the mask names; its bytes count on their barriers at this place
+#define TL_MULTICAST(rank, places)                                                                                                  \
+  "cp.async.bulk.tensor." rank ".shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {" places "}], " \
+  "[%2], %3;"
+#define TL_OPERANDS "r"(shared_address(to)), "l"(&map), "r"(shared_address(barrier)), "h"((uint16_t)mask)
+TL_DEVICE void tma_multicast(void* to, const tensor_map& map, uint64_t* barrier, int mask, int x) {
+  asm volatile(TL_MULTICAST("1d", "%4") : : TL_OPERANDS, "r"(x) : "memory");
+}
+TL_DEVICE void tma_multicast(void* to, const tensor_map& map, uint64_t* barrier, int mask, int x, int y) {
+  asm volatile(TL_MULTICAST("2d", "%4, %5") : : TL_OPERANDS, "r"(x), "r"(y) : "memory");
+}
+TL_DEVICE void tma_multicast(void* to, const tensor_map& map, uint64_t* barrier, int mask, int x, int y, int z) {
+  asm volatile(TL_MULTICAST("3d", "%4, %5, %6") : : TL_OPERANDS, "r"(x), "r"(y), "r"(z) : "memory");
+}
+TL_DEVICE void tma_multicast(void* to, const tensor_map& map, uint64_t* barrier, int mask, int x, int y, int z, int u) {
+  asm volatile(TL_MULTICAST("4d", "%4, %5, %6, %7") : : TL_OPERANDS, "r"(x), "r"(y), "r"(z), "r"(u) : "memory");
+}
+TL_DEVICE void tma_multicast(void* to, const tensor_map& map, uint64_t* barrier, int mask, int x, int y, int z, int u, int v) {
+  asm volatile(TL_MULTICAST("5d", "%4, %5, %6, %7, %8") : : TL_OPERANDS, "r"(x), "r"(y), "r"(z), "r"(u), "r"(v) : "memory");
+}
+#undef TL_OPERANDS
+#undef TL_MULTICAST
+
 // ---- shared memory to a box of a tensor, in the thread's open group
 #define TL_STORE(rank, places) "cp.async.bulk.tensor." rank ".global.shared::cta.bulk_group [%1, {" places "}], [%0];"
 TL_DEVICE void tma_store(const void* from, const tensor_map& map, int x) {
@@ -53,6 +76,26 @@ TL_DEVICE void tma_store(const void* from, const tensor_map& map, int x, int y, 
                : : "r"(shared_address(from)), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(u), "r"(v) : "memory");
 }
 #undef TL_STORE
+
+// ---- the same, added to what is there: each element of float32 indivisibly, in any order
+#define TL_ADD(rank, places) "cp.reduce.async.bulk.tensor." rank ".global.shared::cta.add.tile.bulk_group [%1, {" places "}], [%0];"
+TL_DEVICE void tma_add(const void* from, const tensor_map& map, int x) {
+  asm volatile(TL_ADD("1d", "%2") : : "r"(shared_address(from)), "l"(&map), "r"(x) : "memory");
+}
+TL_DEVICE void tma_add(const void* from, const tensor_map& map, int x, int y) {
+  asm volatile(TL_ADD("2d", "%2, %3") : : "r"(shared_address(from)), "l"(&map), "r"(x), "r"(y) : "memory");
+}
+TL_DEVICE void tma_add(const void* from, const tensor_map& map, int x, int y, int z) {
+  asm volatile(TL_ADD("3d", "%2, %3, %4") : : "r"(shared_address(from)), "l"(&map), "r"(x), "r"(y), "r"(z) : "memory");
+}
+TL_DEVICE void tma_add(const void* from, const tensor_map& map, int x, int y, int z, int u) {
+  asm volatile(TL_ADD("4d", "%2, %3, %4, %5") : : "r"(shared_address(from)), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(u) : "memory");
+}
+TL_DEVICE void tma_add(const void* from, const tensor_map& map, int x, int y, int z, int u, int v) {
+  asm volatile(TL_ADD("5d", "%2, %3, %4, %5, %6")
+               : : "r"(shared_address(from)), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(u), "r"(v) : "memory");
+}
+#undef TL_ADD
 
 // ---- bytes on barriers; what other engines see
 TL_DEVICE void mbarrier_expect_tx(uint64_t* barrier, int bytes) {

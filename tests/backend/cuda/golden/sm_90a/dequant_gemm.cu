@@ -12,7 +12,7 @@ __device__ __forceinline__ void wgmma_m64n64k16_f32_bf16_bf16_k_k(void* c, uint6
       : "l"(a), "l"(b), "r"((int)keep));
 }
 
-extern "C" __global__ void __launch_bounds__(256, 1) dequant_gemm_kernel(const bfloat16_t* __restrict__ scales, const __grid_constant__ tl::tensor_map C_map, const __grid_constant__ tl::tensor_map A_map, const __grid_constant__ tl::tensor_map packed_map) {
+extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) dequant_gemm_kernel(const bfloat16_t* __restrict__ scales, const __grid_constant__ tl::tensor_map C_map, const __grid_constant__ tl::tensor_map A_map, const __grid_constant__ tl::tensor_map packed_map) {
   extern __shared__ __align__(1024) uint8_t smem[];
   const int bx = blockIdx.x;
   const int by = blockIdx.y;
@@ -37,14 +37,16 @@ extern "C" __global__ void __launch_bounds__(256, 1) dequant_gemm_kernel(const b
     tl::mbarrier_init(&A_shared_full[1], 1);
   }
   tl::fence_barrier_init();
-  __syncthreads();
+  tl::cluster_arrive_relaxed();
+  tl::cluster_wait();
   uint64_t* const A_shared_empty = reinterpret_cast<uint64_t*>(smem + 18448);
   if (tx == 0) {
-    tl::mbarrier_init(&A_shared_empty[0], 4);
-    tl::mbarrier_init(&A_shared_empty[1], 4);
+    tl::mbarrier_init(&A_shared_empty[0], 8);
+    tl::mbarrier_init(&A_shared_empty[1], 8);
   }
   tl::fence_barrier_init();
-  __syncthreads();
+  tl::cluster_arrive_relaxed();
+  tl::cluster_wait();
   // golden_programs.py:119
   uint64_t* const packed_shared_full = reinterpret_cast<uint64_t*>(smem + 18464);
   if (tx == 0) {
@@ -61,6 +63,8 @@ extern "C" __global__ void __launch_bounds__(256, 1) dequant_gemm_kernel(const b
   tl::fence_barrier_init();
   __syncthreads();
   if (tx / 128 == 0) {
+    // golden_programs.py:117
+    int ko_count = 0;
     // golden_programs.py:114
     bfloat16_t* const B_shared = reinterpret_cast<bfloat16_t*>(smem);
     // golden_programs.py:115
@@ -75,8 +79,8 @@ extern "C" __global__ void __launch_bounds__(256, 1) dequant_gemm_kernel(const b
     }
     // golden_programs.py:117
     for (int ko = 0; ko < 16; ++ko) {
-      const int slot = ko % 2;
-      const int phase = ko % 4 / 2;
+      const int slot = ko_count % 2;
+      const int phase = ko_count / 2 % 2;
       tl::mbarrier_wait(&packed_shared_full[slot], phase);
       // golden_programs.py:120
       tl::fence_proxy_async();
@@ -89,14 +93,14 @@ extern "C" __global__ void __launch_bounds__(256, 1) dequant_gemm_kernel(const b
         tl::pack<bfloat16_t, 8> part;
         #pragma unroll
         for (int lane = 0; lane < 8; ++lane) {
-          part[lane] = bfloat16_t((float)((int)(uint8_t)(packed_shared[(ko % 2 * 64 + step * 32 + tx / 4) * 16 + tx % 4 * 4 + lane / 2] >> (uint8_t)(lane % 2 * 4)) & 15));
+          part[lane] = bfloat16_t((float)((int)(uint8_t)(packed_shared[(slot * 64 + step * 32 + tx / 4) * 16 + tx % 4 * 4 + lane / 2] >> (uint8_t)(lane % 2 * 4)) & 15));
         }
         tl::store_pack(B_shared + (tx / 4 * 32 + (tx % 4 ^ tx % 32 / 8) * 8) + step * 1024, (part - bfloat16_t::from_bits(0x4100 /* 8.0 */)) * scales[(bx * 64 + step * 32 + tx / 4) * 16 + ko]);
       }
       // golden_programs.py:117
       __syncwarp();
       if (tx % 32 == 0) {
-        tl::mbarrier_arrive(&packed_shared_empty[ko % 2]);
+        tl::mbarrier_arrive(&packed_shared_empty[ko_count % 2]);
       }
       tl::mbarrier_wait(&A_shared_full[slot], phase);
       // golden_programs.py:123
@@ -105,21 +109,26 @@ extern "C" __global__ void __launch_bounds__(256, 1) dequant_gemm_kernel(const b
       tl::wgmma_fence();
       #pragma unroll
       for (int s = 0; s < 2; ++s) {
-        wgmma_m64n64k16_f32_bf16_bf16_k_k(&C_local[0], tl::matrix<16, 512, 2>(tl::SHARED_START + ((ko % 2 * 256 ^ s * 2) + 512)), tl::matrix<16, 512, 2>(tl::SHARED_START + s * 2), true);
+        wgmma_m64n64k16_f32_bf16_bf16_k_k(&C_local[0], tl::matrix<16, 512, 2>(tl::SHARED_START + tl::wrapping_add<int>(slot * 256 ^ s * 2, 512)), tl::matrix<16, 512, 2>(tl::SHARED_START + s * 2), true);
       }
       tl::wgmma_commit();
       // golden_programs.py:117
       if (ko > 0) {
         __syncwarp();
-        if (tx % 32 == 0) {
-          tl::mbarrier_arrive(&A_shared_empty[(ko - 1) % 2]);
+        if (tx % 32 < 2) {
+          tl::mbarrier_arrive(&A_shared_empty[tl::wrapping_sub<int>(ko_count, 1) % 2], tx % 32);
         }
       }
+      ko_count = tl::wrapping_add<int>(ko_count, 1);
+    }
+    tl::wgmma_wait<0>();
+    tl::settle<32>(&C_local[0]);
+    __syncwarp();
+    if (tx % 32 < 2) {
+      tl::mbarrier_arrive(&A_shared_empty[tl::wrapping_sub<int>(ko_count, 1) % 2], tx % 32);
     }
     // golden_programs.py:124
     tl::fence_proxy_async();
-    tl::wgmma_wait<0>();
-    tl::settle<32>(&C_local[0]);
     tl::named_barrier(2, 128);
     #pragma unroll
     for (int r = 0; r < 8; ++r) {
@@ -167,18 +176,27 @@ extern "C" __global__ void __launch_bounds__(256, 1) dequant_gemm_kernel(const b
     // golden_programs.py:111
     if (tx == 128) {
       // golden_programs.py:117
+      int ko_count = 0;
       for (int ko = 0; ko < 16; ++ko) {
-        const int slot = ko % 2;
-        const int phase = ko % 4 / 2;
+        const int slot = ko_count % 2;
+        const int phase = ko_count / 2 % 2;
         tl::mbarrier_wait(&A_shared_empty[slot], phase ^ 1);
         tl::mbarrier_arrive_expect_tx(&A_shared_full[slot], 4096);
         // golden_programs.py:118
-        tl::tma_load(&A_shared[ko % 2 * 256 * 8], A_map, &A_shared_full[slot], ko * 32, by * 64);
+        tl::tma_multicast(A_shared + bx * 1024 + slot * 2048, A_map, &A_shared_full[slot], 3, ko * 32, by * 64 + bx * 32);
         // golden_programs.py:117
         tl::mbarrier_wait(&packed_shared_empty[slot], phase ^ 1);
         tl::mbarrier_arrive_expect_tx(&packed_shared_full[slot], 1024);
         // golden_programs.py:119
-        tl::tma_load(&packed_shared[ko % 2 * 1024], packed_map, &packed_shared_full[slot], ko * 16, bx * 64);
+        tl::tma_load(&packed_shared[slot * 1024], packed_map, &packed_shared_full[slot], ko * 16, bx * 64);
+        // golden_programs.py:117
+        ko_count = tl::wrapping_add<int>(ko_count, 1);
+      }
+      // golden_programs.py:111
+      for (int turn = 0; turn < 2; ++turn) {
+        const int slot = tl::wrapping_add<int>(ko_count, turn) % 2;
+        const int phase = tl::wrapping_add<int>(ko_count, turn) / 2 % 2;
+        tl::mbarrier_wait(&A_shared_empty[slot], phase ^ 1);
       }
     }
   }
