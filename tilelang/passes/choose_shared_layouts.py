@@ -180,9 +180,12 @@ def _boxed(kernel: KernelRegion, ctx: PassContext) -> dict[Var, bool]:
     found: dict[Var, bool] = {}
 
     def visit(call: Call) -> None:
-        if op_name(call) != "tl.tileop.copy":
+        if op_name(call) == "tl.tileop.copy":
+            source, target = (block.source for block in call.args[:2])
+        elif op_name(call) == "tl.tileop.atomic" and attr(call, "kind") == "add" and dtype_of(call.args[0]) == "float32":
+            target, source = (block.source for block in call.args[:2])
+        else:
             return
-        source, target = (block.source for block in call.args[:2])
         if source.scope() in SHARED_SCOPES and target.scope() == GLOBAL and dtype_of(source) == dtype_of(target):
             found[source] = True
         elif target.scope() in SHARED_SCOPES and len(call.args) > 2:

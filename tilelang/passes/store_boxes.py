@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..ir.dialect import op_name
+from ..ir.dialect import attr, op_name
 from ..ir.effects import calls_of
 from ..ir.kernel import KernelRegion
 from ..ir.rewrite import substitute, uses, walk
@@ -53,6 +53,8 @@ class StoreBoxes:
                    if a.args[1].source.same_as(b.args[1].source))  # fmt: skip
 
     def _apart(self, first: Call, second: Call, left: Sequence[Stmt]) -> bool:
+        if attr(first, "add") and attr(second, "add"):  # each element is added indivisibly: their order shows in rounding only
+            return True
         if any(isinstance(loop, While) for loop in left):
             return False
         outer = left[-1] if left else None

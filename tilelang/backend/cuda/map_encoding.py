@@ -20,6 +20,7 @@ _STRIDES, _BOX, _STEPS = 5, 9, 12  # words of the area
 _ENCODE = "tilelang_encode"
 # Values of cuda.h. Zeros are zeros in every type of a size, so that an unsigned one stands for all.
 _TYPES = {1: 0, 2: 1, 4: 2, 8: 4}  # CU_TENSOR_MAP_DATA_TYPE_UINT8, 16, 32, 64
+_FLOAT32 = 7  # CU_TENSOR_MAP_DATA_TYPE_FLOAT32: sums need to know it
 _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}  # CU_TENSOR_MAP_SWIZZLE_NONE, 32B, 64B, 128B
 _PROMOTION = 2  # CU_TENSOR_MAP_L2_PROMOTION_L2_128B
 
@@ -50,7 +51,7 @@ def fill_area(found: TensorMap, store_word: Callable[[int, Expr], Stmt]) -> list
 
 def encode(found: TensorMap, driver: Expr, place: Expr, address: Expr, area: Expr) -> Expr:
     """The call that writes the map to `place`; its value is the driver's status."""
-    numbers = const(_TYPES[found.size], "int32"), const(len(found.box), "int32")
+    numbers = const(_FLOAT32 if found.adds else _TYPES[found.size], "int32"), const(len(found.box), "int32")
     return tirx.call_extern("int32", _ENCODE, driver, place, *numbers, address, area, const(_SWIZZLES[found.swizzle], "int32"))
 
 

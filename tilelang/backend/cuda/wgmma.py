@@ -35,13 +35,20 @@ def wgmma_rules(printer: Printer) -> dict[str, Callable[[Call], None]]:
         printer.o.needs.add("wgmma.cuh")
         printer.line(wgmma_call(call, printer))
 
+    def fence(call: Call) -> None:
+        """Registers that products read are computed before."""
+        for block in call.args:
+            words = int(block.region[0].extent) * bytes_of(dtype_of(block)) // 4
+            helper(f"settle<{words}>((int32_t*){printer.o.region_address(block)})")
+        helper("wgmma_fence()")
+
     def wait(call: Call) -> None:
         """Then the registers that the wait makes safe to use."""
         helper(f"wgmma_wait<{int(call.args[0])}>()")
         for block in call.args[1:]:
             helper(f"settle<{int(block.region[0].extent)}>({printer.o.region_address(block)})")
 
-    return {"tl.wgmma": product, "tl.wgmma_fence": lambda c: helper("wgmma_fence()"), "tl.wgmma_commit": lambda c: helper("wgmma_commit()"),
+    return {"tl.wgmma": product, "tl.wgmma_fence": fence, "tl.wgmma_commit": lambda c: helper("wgmma_commit()"),
             "tl.wgmma_wait": wait}  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from .reduce import REDUCE
 from .scan import SCAN
 from .split_products import split_products
 from .staged_store import STAGED_STORE
-from .tma import TMA_LOAD, TMA_STORE
+from .tma import TMA_LOAD, TMA_REDUCE, TMA_STORE
 from .warpgroup_gemm import WGMMA
 
 SLOTS = {
@@ -36,4 +36,4 @@ SLOTS = {
         ("infer_layouts", infer_layouts),
     )
 }
-LOWERINGS: tuple[Lowering, ...] = (TMA_LOAD, TMA_STORE, STAGED_STORE, ASYNC_COPY, COPY_AND_EMPTY_GROUP, WGMMA, MMA, REDUCE, SCAN)
+LOWERINGS: tuple[Lowering, ...] = (TMA_LOAD, TMA_STORE, TMA_REDUCE, STAGED_STORE, ASYNC_COPY, COPY_AND_EMPTY_GROUP, WGMMA, MMA, REDUCE, SCAN)

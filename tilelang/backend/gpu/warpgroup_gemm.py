@@ -231,10 +231,15 @@ class _Emitter:
 
         body = loop(steps, lambda s: [loop(grid.m_tiles, lambda i: tile(i, s), "i", self.span)], "s", self.span)
         wait = make_call("tl.wgmma_wait", [const(0, "int32"), region(self.c, [0], list(shape_of(self.c)))], span=self.span)
-        return seq([*self.warps.declare, self.call("tl.wgmma_fence"), body, self.call("tl.wgmma_commit"), Evaluate(wait, self.span)])
+        return seq([*self.warps.declare, self.fence(), body, self.call("tl.wgmma_commit"), Evaluate(wait, self.span)])
 
     def call(self, name: str) -> Stmt:
         return Evaluate(make_call(name, [], span=self.span), self.span)
+
+    def fence(self) -> Stmt:
+        """Names A in registers: it is complete before the first product, or the assembler would stop between the products for it."""
+        operands = [] if self.a is None else [region(self.a, [0], list(shape_of(self.a)))]
+        return Evaluate(make_call("tl.wgmma_fence", operands, span=self.span), self.span)
 
     def one(self, i: Any, j: Any, s: Any) -> Stmt:
         """The product of row i and column j of this warpgroup's, step s."""
