@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import pytest
 
 from tilelang.errors import TileValueError
-from tilelang.ir.tvm_api import env_stream_function, ffi
+from tilelang.ir.tvm_api import ffi, ffi_function
 from tilelang.runtime import arguments, arrays
 from tilelang.runtime.arrays import ArrayInfo, as_view, on_stream
 from tilelang.runtime.signature import Param, Signature
 
-stream = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32)(env_stream_function())
+stream = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32)(ffi_function("TVMFFIEnvGetStream"))
 
 
 def info(device, shape=(2, 3), dtype="bfloat16"):

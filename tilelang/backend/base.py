@@ -31,9 +31,24 @@ class KernelResources:
     spill_loads: int
 
 
+@dataclass(frozen=True)
+class Argument:
+    """What a call must find out of one argument before the compiled function may have it. kind: "tensor", "float" (a number), "int" (an
+    integer or a bool). A tensor: may it require a gradient, be a lazy negation, have elements that share memory (a stride of 0)? An
+    integer: the least and the greatest value."""
+
+    kind: str
+    gradient: bool = True
+    negation: bool = True
+    overlap: bool = True
+    low: int = -(1 << 63)
+    high: int = (1 << 63) - 1
+
+
 @dataclass
 class Artifact:
     """A compiled program. entry: called with the arguments in parameter order (arrays through DLPack, scalars).
+    python_function: makes a builtin function of Python for tensors of a class, see `backend/cuda/launch.py`; None: there is none.
     source: the generated text shown by `get_kernel_source`. save(folder) / the backend's `load` keep it on disk.
     resources: of each kernel in order, compiled now if it was not; an empty tuple where nothing can compile here."""
 
@@ -44,6 +59,7 @@ class Artifact:
     seconds: Mapping[str, float] = field(default_factory=dict)  # time of each stage
     save: Callable[[Any], None] | None = None  # write into a folder that exists
     resources: Callable[[], Sequence[KernelResources]] | None = None  # None: not a machine with registers to count
+    python_function: Callable[..., Callable[..., Any] | None] | None = None
 
 
 @dataclass(frozen=True)

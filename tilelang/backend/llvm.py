@@ -9,10 +9,12 @@ import functools
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from ..ir.tvm_api import tvm
+from ..knobs import knobs
 
 
 @functools.cache
@@ -40,6 +42,21 @@ def llvm_version() -> str:
 def load_module(file: Path) -> Any:
     """A module from a shared object, or from LLVM text, which TVM compiles when a function of it is asked for."""
     return tvm.runtime.load_module(str(file))
+
+
+def machine_of(text: str) -> str:
+    """What the text of a module of TVM says of its machine and its target: data layout, triple, TVM's target with its options."""
+    lines = [line for line in text.splitlines() if line.startswith("target ") or '!"tvm_target"' in line]
+    flags = [line.partition(" = ")[0] for line in lines if line.startswith("!")]
+    return "\n".join([*lines, f"!llvm.module.flags = !{{{', '.join(flags)}}}", ""])
+
+
+def module_of_text(text: str, machine: str) -> Any:
+    """A module from LLVM text without target. machine: from `machine_of`. Its packed functions are called `__tvm_ffi_NAME` in the text."""
+    with tempfile.TemporaryDirectory(prefix="tilelang-", dir=knobs.tmp_dir) as folder:
+        file = Path(folder, "text.ll")
+        file.write_text(machine + text, encoding="utf-8")
+        return load_module(file)
 
 
 def linked(library: Any, target: Path) -> tuple[Any, bytes]:

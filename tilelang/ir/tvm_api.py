@@ -132,7 +132,7 @@ __all__ = [
     "POSTORDER", "PREORDER", "AllocBuffer", "Analyzer", "AssertStmt", "AttrStmt", "Bind", "BufferStore", "Call", "Cast", "DeclBuffer",
     "Evaluate", "Expr", "FloatImm", "For", "ForKind", "IRModule", "IfThenElse", "IntImm", "IterVar", "Op", "PrimFunc", "Range", "SeqStmt",
     "Span", "Stmt", "StringImm", "TensorLoad", "TensorRegion", "Var", "While", "const", "decl_buffer", "dtype_of", "effect_of",
-    "env_stream_function", "ffi", "in_tvm_script", "is_buffer", "is_expr", "linear_coefficients", "load", "location_of",
+    "ffi", "ffi_function", "in_tvm_script", "is_buffer", "is_expr", "linear_coefficients", "load", "location_of",
     "location_of_span", "make_span", "region", "register_op", "script_alloc", "script_store", "seq", "shape_of", "static_shape", "store",
     "structural_map", "structural_mutate", "structural_visit", "structural_walk", "tirx", "tvm", "tvm_ir", "type_indices",
 ]  # fmt: skip
@@ -162,11 +162,12 @@ def type_indices(types: type[Any] | tuple[type[Any], ...]) -> tuple[int, ...]:
 
 
 @functools.cache
-def env_stream_function() -> int:
-    """The address of `void* TVMFFIEnvGetStream(int32_t device_type, int32_t device_id)`: inside a call of a packed function, the current
-    stream of the library whose tensors are its arguments."""
+def ffi_function(name: str) -> int:
+    """The address of a C function of TVM's FFI. Two of c_env_api.h: `void* TVMFFIEnvGetStream(int32_t device_type, int32_t device_id)`
+    gives, inside a call of a packed function, the current stream of the library whose tensors are its arguments;
+    `int TVMFFIEnvSetStream(int32_t device_type, int32_t device_id, void* stream, void** former)` sets it for this thread."""
     library = ctypes.CDLL(_libinfo.find_libtvm_ffi())
-    return int(ctypes.cast(library.TVMFFIEnvGetStream, ctypes.c_void_p).value or 0)
+    return int(ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0)
 
 
 def is_expr(value: Any) -> bool:

@@ -21,10 +21,11 @@ from ..errors import TileAssertionError, TileNotSupportedError, TileRuntimeError
 from ..ir.tvm_api import PrimFunc
 from ..target.target import Target
 from .arguments import prepare
+from .arrays import is_torch, torch_module
 from .options import normalise_config
 from .params import KernelParam, TensorSupplyType
 from .profiler import Profiler
-from .quick import Quick, quick_call
+from .quick import Quick, builtin_arguments, quick_call
 from .signature import Signature, signature_of
 
 
@@ -32,9 +33,15 @@ class JITKernel:
     """A compiled program. `kernel(*arguments)` runs it and returns the outputs of `out_idx` (one value, or a list of
     several), or None. The constructor compiles without any cache; `tilelang.compile` is the usual way.
 
+    `__call__` is a slot of each object: where the backend makes a builtin function for the arguments that have come, a call is a call of
+    that function and nothing else.
+
     Attributes: params, out_idx, prim_func, target, pass_configs, artifact, kernel_source, host_source, memory; after tuning
     also latency (ms), config, ref_latency.
     """
+
+    __slots__ = ("__call__", "__dict__", "__weakref__")
+    __call__: Callable[..., Any]
 
     def __init__(
         self, func: PrimFunc | None = None, out_idx: Any = None, execution_backend: str | None = None, target: Any = None,
@@ -75,9 +82,11 @@ class JITKernel:
         self._entry = artifact.entry
         self._device = "cuda" if target.kind == "cuda" else "cpu"
         self._quick: dict[tuple[type, ...], Quick] = {}
+        self._make_function = artifact.python_function
+        self.__call__ = self._call
 
     # ---------------------------------------------------------------- running
-    def __call__(self, *args: Any, **named: Any) -> Any:
+    def _call(self, *args: Any, **named: Any) -> Any:
         if named:
             args = self._positional(args, named)
         # The compiled function checks tensors itself: for argument types known to be safe it is called at once, and
@@ -128,7 +137,26 @@ class JITKernel:
         quick = quick_call(self.signature, args, self._device) if self.target.kind != "simt" else None
         if quick is not None:
             self._quick[tuple(map(type, args))] = quick
-        return _returned(prepared.run(self._entry))
+        outputs = prepared.run(self._entry)
+        self._find_function(args)
+        return _returned(outputs)
+
+    def _find_function(self, args: Sequence[Any]) -> None:
+        """Let calls go to a builtin function, if the backend makes one for tensors such as these."""
+        torch = torch_module()
+        if self._make_function is None or torch is None or not any(map(is_torch, args)):
+            return
+        make, self._make_function = self._make_function, None  # once
+        arguments = builtin_arguments(self.signature)
+        if arguments is None:
+            return
+        kinds = torch.Tensor, torch.nn.Parameter
+        if self.out_idx:
+            function = make(kinds, arguments, self._entry, _raise)
+            self._entry = function or self._entry
+        else:
+            function = make(kinds, arguments, self._call, self._retry)
+            self.__call__ = function or self.__call__
 
     @for_users
     def _positional(self, args: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -260,6 +288,10 @@ class JITKernel:
 
     def __repr__(self) -> str:
         return f"<JITKernel {self.signature} for {self.target}>"
+
+
+def _raise(args: Sequence[Any], error: Exception) -> Any:
+    raise error
 
 
 def _returned(outputs: list[Any]) -> Any:

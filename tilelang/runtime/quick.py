@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..backend.base import Argument
 from ..ir.annotations import LARGEST_SIZE
 from ..ir.dtype_table import info, numpy_type
 from .arrays import NUMPY_OWN, View, compact_strides, empty, is_array, is_torch, torch_module
@@ -68,6 +69,23 @@ def quick_call(signature: Signature, args: Sequence[Any], device: str = "cpu") -
         views += [(k, _viewer(signature.params[k])) for k in signature.out_idx if signature.params[k].dtype not in NUMPY_OWN]
     accepts = _acceptance([type(value) for value in args], doubts)
     return Quick(accepts, tuple((k, make) for k, make in makers if make is not None), tuple(views))
+
+
+def builtin_arguments(signature: Signature) -> list[Argument] | None:
+    """What a builtin function of the backend must find out of each argument: the doubts of `quick_call`. None if it cannot."""
+    found: list[Argument] = []
+    for param in signature.params:
+        kind = info(param.dtype) if param.kind != POINTER else None
+        if kind is None or (param.kind == TENSOR and kind.bits < 8):
+            return None
+        if param.kind == TENSOR:
+            shares = not param.written or param.strides is None
+            found.append(Argument("tensor", not param.written, param.dtype not in _HALVES_OF_COMPLEX, shares))
+        elif kind.kind == "float":
+            found.append(Argument("float"))
+        else:
+            found.append(Argument("int", low=int(kind.low), high=min(int(kind.high), (1 << 63) - 1)))
+    return found
 
 
 # ---------------------------------------------------------------- the test

@@ -117,7 +117,7 @@ def _artifact(launcher: Launcher, ctx: PassContext, seconds: dict[str, float]) -
     program = launcher.program
     save = functools.partial(_save, launcher)
     resources = functools.partial(_resources, launcher, ctx)
-    return Artifact(launcher, program.text, program.host, tuple(ctx.notes), seconds, save, resources)
+    return Artifact(launcher, program.text, program.host, tuple(ctx.notes), seconds, save, resources, launcher.python_function)
 
 
 def _resources(launcher: Launcher, ctx: PassContext) -> tuple[KernelResources, ...]:

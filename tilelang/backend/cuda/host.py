@@ -47,6 +47,7 @@ from ...ir.tvm_api import (
 )  # fmt: skip
 from .bulk import MAP_TYPE, TensorMap
 from .cpp_types import bytes_of
+from .entry import OTHERWISE
 from .map_encoding import AREA_WORDS, HELPER, MAP_ALIGNMENT, MAP_BYTES, distinct, encode, fill_area, has_no_map
 from .program import KernelText
 
@@ -57,7 +58,6 @@ KERNEL_WORDS = 2
 # What the function calls back (`launch.py`).
 LOAD, FAILED, WORKSPACE = "tilelang.cuda.load", "tilelang.cuda.failed", "tilelang.cuda.workspace"
 REFUSED = "tilelang.cuda.refused"
-OTHERWISE = 1  # returned, before anything has happened, for tensors that bulk copies cannot move
 DEVICE = "tilelang_device"  # stands for the number of the tensors' device until MakePackedAPI has made a variable of it
 _LAUNCH, _STREAM, _ADDRESS = "tilelang_launch", "tilelang_stream", "tilelang_address"
 CUDA_DEVICE = 2  # DLPack's kDLCUDA

@@ -13,15 +13,18 @@ import functools
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...errors import InternalError, TileRuntimeError, TileValueError
-from ...ir.tvm_api import env_stream_function, tvm
+from ...ir.tvm_api import ffi_function, tvm
 from ...target.device import arch_of, bindings, capability, check, error_text
+from ..base import Argument
+from ..llvm import machine_of
 from . import driver
 from .bulk import MAP_TYPE
-from .host import COOPERATIVE, ENCODE, FAILED, LAUNCH, LOAD, OTHERWISE, REFUSED, STREAM, WORKSPACE, kernel_word, table_words
+from .entry import OTHERWISE, HostFunction, is_possible, python_function
+from .host import COOPERATIVE, ENCODE, FAILED, LAUNCH, LOAD, REFUSED, STREAM, WORKSPACE, kernel_word, table_words
 from .host_code import HostCode
 from .program import CudaProgram
 from .toolchain import Cubin, compile_source
@@ -78,24 +81,41 @@ class Launcher:
         self._lock = threading.Lock()
         self._state = _ThreadState()
         self._keep: list[Any] = []  # what words of the table point to
-        self._words = (ctypes.c_int64 * table_words(len(program.kernels)))()
-        self._table = ctypes.addressof(self._words)
+        self.words = (ctypes.c_int64 * table_words(len(program.kernels)))()
+        self.table = ctypes.addressof(self.words)
         self._function = self._native()
-        _launchers[self._table] = self
+        _launchers[self.table] = self
 
     def __call__(self, *args: Any) -> None:
         try:
             if self._function(*args) == OTHERWISE:
                 self.plain(*args)
         except Exception:
-            raised, self._state.raised = self._state.raised, None
+            raised = self._raised()
             if raised is None:
                 raise
             raise raised from None
 
+    def _raised(self) -> BaseException | None:
+        """The exception of a callback in the call that has just ended."""
+        raised, self._state.raised = self._state.raised, None
+        return raised
+
+    def python_function(
+        self, kinds: tuple[type, type], arguments: Sequence[Argument], otherwise: Callable[..., Any],
+        failed: Callable[[Sequence[Any], BaseException], Any],
+    ) -> Callable[..., Any] | None:  # fmt: skip
+        """A builtin function of the program's arguments for tensors of a class, and of one subclass: see `entry.py`. otherwise: called with
+        arguments that it does not take. failed: called with the arguments and what the call raised. None if there is no such function."""
+        if not self.program.takes_tensors or WORKSPACE in self.program.host or not is_possible(kinds[0]):
+            return None
+        tell = lambda args, error: failed(args, self._raised() or error)  # noqa: E731
+        host = HostFunction(self.host.function, self.table, machine_of(self.host.text), self)
+        return python_function(host, kinds, arguments, otherwise, tell)
+
     def _native(self) -> Callable[..., Any]:
         """The host function of the program's arguments."""
-        function, table, state = self.host.function, self._table, self._state
+        function, table, state = self.host.function, self.table, self._state
         if self.program.takes_tensors and WORKSPACE not in self.program.host:
             return functools.partial(function, table)
 
@@ -125,27 +145,27 @@ class Launcher:
             found = self.cubins[arch, careful] = machine_code(self.program, arch, careful)
         return found
 
-    def _kernel_word(self, device: int, careful: bool, k: int = 0) -> int:
+    def kernel_word(self, device: int, careful: bool, k: int = 0) -> int:
         return kernel_word(device, int(careful), len(self.program.kernels), k)
 
     def load(self, device: int, careful: bool) -> None:
         """Load the kernels of one text on a device. The function takes them for loaded when the first kernel's word is there, so that is
         written last."""
         with self._lock:
-            if self._words[self._kernel_word(device, careful)]:
+            if self.words[self.kernel_word(device, careful)]:
                 return
             code = self.cubin(self.arch or arch_of(capability(device)), careful)
-            self._words[LAUNCH], self._words[STREAM] = driver.launch_function(), env_stream_function()
+            self.words[LAUNCH], self.words[STREAM] = driver.launch_function(), ffi_function("TVMFFIEnvGetStream")
             if any(MAP_TYPE in facts.parameters for facts in self.program.kernels):
-                self._words[ENCODE] = driver.encode_function()
+                self.words[ENCODE] = driver.encode_function()
             with driver.context_of(device):
                 module = self._kept(driver.load_module(code.data))
                 for k, facts in reversed(list(enumerate(self.program.kernels))):
-                    word = self._kernel_word(device, careful, k)
+                    word = self.kernel_word(device, careful, k)
                     if facts.cooperative:
-                        self._words[word + 1] = self._kept(workspace(8, device, zero=True)).data_ptr()
-                        self._words[COOPERATIVE] = ctypes.addressof(self._kept(_Attribute(_COOPERATIVE_ID, 0, (ctypes.c_uint32 * 16)(1))))
-                    self._words[word] = driver.get_function(module, facts.name, facts.shared, device)
+                        self.words[word + 1] = self._kept(workspace(8, device, zero=True)).data_ptr()
+                        self.words[COOPERATIVE] = ctypes.addressof(self._kept(_Attribute(_COOPERATIVE_ID, 0, (ctypes.c_uint32 * 16)(1))))
+                    self.words[word] = driver.get_function(module, facts.name, facts.shared, device)
 
     def _kept(self, value: Any) -> Any:
         self._keep.append(value)
@@ -156,8 +176,8 @@ class Launcher:
         kinds = bindings().CUresult
         if status in [int(getattr(kinds, name)) for name in _NO_CONTEXT]:
             with driver.context_of(device):
-                function = self._words[self._kernel_word(device, careful, k)]
-                status = _launch_type(self._words[LAUNCH])(config, function, parameters, None)
+                function = self.words[self.kernel_word(device, careful, k)]
+                status = _launch_type(self.words[LAUNCH])(config, function, parameters, None)
         if status != 0:
             facts, asked = self.program.kernels[k], _Config.from_address(config)
             raise TileRuntimeError(
