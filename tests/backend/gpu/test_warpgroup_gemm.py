@@ -41,8 +41,8 @@ def gemm(
     return main
 
 
-def lowering(program):
-    ctx = context(HOPPER, {})
+def lowering(program, config=None):
+    ctx = context(HOPPER, config or {})
     for _ in compile_stages(program, ctx, {}):
         pass
     return [n.text for n in ctx.notes if n.subject == "gemm"]
@@ -54,15 +54,15 @@ def random(rng, shape, dtype):
     return rng.standard_normal(shape).astype(NUMPY.get(dtype, dtype))
 
 
-def check(program, m, n, k, dtype="float16", flips=(False, False), out="float32", clear=False):
-    assert lowering(program)[-1] == "wgmma"
+def check(program, m, n, k, dtype="float16", flips=(False, False), out="float32", clear=False, config=None, tolerance=1e-5):
+    assert lowering(program, config)[-1] == "wgmma"
     rng = np.random.default_rng(5)
     a, b = random(rng, (k, m) if flips[0] else (m, k), dtype), random(rng, (n, k) if flips[1] else (k, n), dtype)
     got = np.zeros((m, n), out)
-    tilelang.compile(program, target="simt -arch=sm_90a")(a, b, got)
+    tilelang.compile(program, target="simt -arch=sm_90a", pass_configs=config)(a, b, got)
     left, right = (x.astype(np.float64) for x in (a, b))
     want = (left.T if flips[0] else left) @ (right.T if flips[1] else right) + (0 if clear else 1)
-    assert np.allclose(got, want, rtol=1e-5, atol=1e-4)
+    assert np.allclose(got, want, rtol=tolerance, atol=10 * tolerance)
 
 
 @pytest.mark.parametrize("flips", [(False, False), (False, True), (True, False), (True, True)])
@@ -74,6 +74,32 @@ def test_all_majors(dtype, flips):
 @pytest.mark.parametrize(("dtype", "out"), [("float8_e4m3fn", "float32"), ("float8_e5m2", "float32"), ("int8", "int32")])
 def test_bytes_along_k(dtype, out):
     check(gemm(64, 32, 64, dtype, (False, True), out=out), 64, 32, 64, dtype, (False, True), out)
+
+
+TF32 = {"tl.allow_tf32": True}
+
+
+@pytest.mark.parametrize(("left", "threads"), [("shared", 128), ("fragment", 128), ("shared", 256)])
+def test_tf32(left, threads):
+    """10 bits of a factor are kept: each product is off by less than 2^-9 of it, by 2^-10 on average."""
+    m = threads // 2
+    program = gemm(m, 64, 64, "float32", (False, True), left=left, threads=threads)
+    check(program, m, 64, 64, "float32", (False, True), config=TF32, tolerance=2.0**-7)
+
+
+def test_tf32_cuts_bits_off():
+    """The lower 13 bits of a factor are not read, whatever they are."""
+    one, more = np.float32(1), np.nextafter(np.float32(1 + 2.0**-10), np.float32(0))
+    a, b = np.full((64, 32), more), np.full((64, 32), one)
+    got = np.zeros((64, 64), "float32")
+    program = gemm(64, 64, 32, "float32", (False, True), clear=True)
+    tilelang.compile(program, target="simt -arch=sm_90a", pass_configs=TF32)(a, b, got)
+    np.testing.assert_array_equal(got, 32)
+
+
+def test_tf32_across():
+    found = lowering(gemm(64, 64, 32, "float32"), TF32)
+    assert any("float32 operands must be contiguous along K" in text for text in found) and found[-1] != "wgmma", found
 
 
 @pytest.mark.parametrize("columns", [8, 24, 96, 160, 256])
@@ -112,7 +138,7 @@ def test_clear(left):
     [
         ({"m": 48}, "M = 48"),
         ({"threads": 96}, "96 threads"),
-        ({"dtype": "float32"}, "no product of float32"),
+        ({"dtype": "float32"}, "products of float32 are three of tf32 (tl.allow_tf32 takes one)"),
         ({"dtype": "int8", "out": "int32"}, "contiguous along K"),
         ({"n": 20}, "no product of"),
     ],

@@ -18,7 +18,7 @@ from ...passes.register_maps import register_map
 from ...target.limits import architecture
 from ...tileop.base import LowerContext, Lowering
 from ...tileop.loops import accumulation_dtype, extents_of, mins_of
-from .gemm import GEMM, is_whole
+from .gemm import GEMM, KEY_TF32, is_whole
 from .instr import WARP
 from .warps import FULL_COL, at, bind_warps, loop, threads_of
 from .wgmma import WARPGROUP, M, Matrix, Product, product_of
@@ -111,7 +111,10 @@ def _read(call: Call, ctx: LowerContext) -> _Call | str:
         return f"the size {size} is not constant"
     if c.source.scope() != FRAGMENT or dtype_of(c) != accumulation_dtype(dtype_of(c)) or not is_whole(c):
         return "C is no whole fragment of the accumulator's type"
-    grid = _grid(size, threads // WARPGROUP, int(attr(call, "policy", 0)), (dtype_of(c), dtype_of(a), dtype_of(b)))
+    if "float32" in (dtype_of(a), dtype_of(b)) and not ctx.passes.flag(KEY_TF32):
+        return f"products of float32 are three of tf32 ({KEY_TF32} takes one)"
+    operands = ("tf32" if dtype_of(x) == "float32" else dtype_of(x) for x in (a, b))
+    grid = _grid(size, threads // WARPGROUP, int(attr(call, "policy", 0)), (dtype_of(c), *operands))
     if isinstance(grid, str):
         return grid
     if size[2] % grid.product.k:
@@ -148,11 +151,11 @@ def _grid(size: Sequence[int], groups: int, policy: int, dtypes: tuple[str, str,
 
 def _in_shared(block: TensorRegion, across: bool, grid: WarpgroupGrid, ctx: LowerContext) -> _Shared | str:
     """The operand as a matrix in shared memory. across: the dimension that is summed over is not the contiguous one."""
+    if across and not grid.product.transposes():
+        return f"{dtype_of(block)} operands must be contiguous along K"
     layout: SharedLayout | None = ctx.passes.shared_layouts.get(block.source)
     if block.source.scope() not in SHARED_SCOPES or layout is None or not layout.swizzle:
         return f"{block.source.name} is no swizzled tile of shared memory"
-    if across and not grid.product.transposes():
-        return f"{dtype_of(block)} operands must be contiguous along K"
     row, column = mins_of(block)[-2:]
     if not (_multiple(row, LINES) and _multiple(column, layout.columns)):
         return f"the block of {block.source.name} does not begin at a panel"

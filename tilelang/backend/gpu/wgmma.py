@@ -139,13 +139,13 @@ def product(name: str) -> Product | None:
 
 _PTX = {
     "float16": "f16", "bfloat16": "bf16", "float8_e4m3fn": "e4m3", "float8_e4m3": "e4m3", "float8_e5m2": "e5m2", "int8": "s8",
-    "uint8": "u8", "float32": "f32", "int32": "s32",
+    "uint8": "u8", "float32": "f32", "int32": "s32", "tf32": "tf32",
 }  # fmt: skip
 
 
 def product_of(n: int, c: str, a: str, b: str) -> Product | None:
-    """The product with n columns for element types by their names in the language; float32 operands (tf32) are left to `mma.sync`,
-    which rounds them where this instruction cuts bits off."""
+    """The product with n columns for element types by their names in the language; operands "tf32": float32 of which the instruction
+    reads the upper 19 bits."""
     types = tuple(_PTX.get(t, "") for t in (c, a, b))
     if types[1:] not in _PRODUCTS.get(types[0], ()) or n not in _widths(types[0]):
         return None
