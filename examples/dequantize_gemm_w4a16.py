@@ -19,7 +19,7 @@ import tilelang.language as T
 FORMATS = ("int4", "int4_zero", "fp4")
 
 
-def dequantize_gemm(M, N, K, fmt="int4", group=128, block_M=256, block_N=128, block_K=64, num_stages=4, threads=256):
+def dequantize_gemm_w4a16(M, N, K, fmt="int4", group=128, block_M=256, block_N=128, block_K=64, num_stages=4, threads=256):
     """N a multiple of block_N, K of group, group of block_K."""
     zero_rows = K // group if fmt == "int4_zero" else 1
 
@@ -93,7 +93,7 @@ def main(target="cpu"):
     M, N, K, group = 48, 128, 256, 64
     for fmt in FORMATS:
         x, packed, scales, zeros = arguments(M, N, K, fmt, group)
-        program = dequantize_gemm(M, N, K, fmt, group, block_M=64, block_N=64, threads=128)
+        program = dequantize_gemm_w4a16(M, N, K, fmt, group, block_M=64, block_N=64, threads=128)
         c = tilelang.compile(program, out_idx=[-1], target=target)(x, packed, scales, zeros)
         expected = x.astype(np.float64) @ weights(packed, scales, zeros, fmt, group).T
         # One rounding of the result to 8 bits; sums of K products in float32.
