@@ -20,9 +20,9 @@ def kernel(extents, **annotations):
     return KernelRegion(blocks, threads, NOTHING, annotations)
 
 
-def visits(grid, workers, rename=False):
+def visits(grid, workers):
     """For every worker the tiles (x, y, ...) in its order."""
-    loop = grid.loop(NOTHING, None, rename)
+    loop = grid.loop(NOTHING, None)
     assert isinstance(loop, For)
     binds = [s for s in (loop.body.seq if isinstance(loop.body, SeqStmt) else [loop.body]) if isinstance(s, Bind)]
     found = []
@@ -39,9 +39,8 @@ def visits(grid, workers, rename=False):
 def test_every_tile_once(extents, workers, swizzle):
     grid = persistent(kernel(extents, **({"use_swizzle": swizzle} if swizzle else {})), workers)
     assert grid is not None and grid.blocks[0][1] == workers
-    for rename in (False, True):
-        tiles = list(itertools.chain(*visits(grid, workers, rename)))
-        assert sorted(tiles) == sorted(itertools.product(*(range(e) for e in extents)))
+    tiles = list(itertools.chain(*visits(grid, workers)))
+    assert sorted(tiles) == sorted(itertools.product(*(range(e) for e in extents)))
 
 
 def test_the_old_order():
@@ -75,7 +74,7 @@ def test_extents_of_64_bits():
     m = Var("m", "int64")
     grid = persistent(kernel((3, m), use_swizzle=[2, "row"]), 2)
     assert grid is not None
-    loop = grid.loop(NOTHING, None, rename=True)
+    loop = grid.loop(NOTHING, None)
     assert isinstance(loop, For)
     assert loop.loop_var.ty.dtype == loop.min.ty.dtype == loop.extent.ty.dtype == "int64"
     assert isinstance(loop.body, SeqStmt)

@@ -41,6 +41,7 @@ from ..ir.tvm_api import (
     store,
     tirx,
 )  # fmt: skip
+from .idle_loops import skipped
 from .loop_layouts import LoopLayout
 from .nests import Nest
 from .register_maps import Digit, RegisterMap
@@ -167,7 +168,7 @@ def over_registers(layout: LoopLayout, homes: Homes, threads: Threads, member: S
         body = For(lane, 0, width, ForKind.VECTORIZED, body, span=nest.span)
     body = guarded(body, inside, nest.span)
     loop = For(counter, low // width, (high - low) // width, ForKind.UNROLLED, body, span=nest.span)
-    return guarded(loop, outside, nest.span)
+    return guarded(skipped(loop), outside, nest.span)
 
 
 def _neighbours(held: RegisterMap) -> int:

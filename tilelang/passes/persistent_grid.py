@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..ir.kernel import KernelRegion
-from ..ir.rewrite import substitute
 from ..ir.tvm_api import Bind, Cast, Expr, For, ForKind, Span, Stmt, Var, const, dtype_of, seq, tirx
 
 SWIZZLE = "use_swizzle"  # kernel annotation: [panel, "row" | "column"]
@@ -51,15 +50,13 @@ class PersistentGrid:
         few = min(self.total, self.workers) if isinstance(self.total, int) else tirx.Min(self.total, self._number(self.workers))
         return ((self.block, few),)
 
-    def loop(self, body: Stmt, span: Span | None, rename: bool) -> Stmt:
-        """`body` for every tile of this block. rename: the indices get variables of their own (a second loop over the same tiles)."""
+    def loop(self, body: Stmt, span: Span | None) -> For:
+        """`body` for every tile of this block."""
         tile = Var("tile", self.dtype)
-        table = {var: Var(str(var.name), dtype_of(var)) if rename else var for var, _ in self.old}
         places = zip(self.old, self._indices(tile), strict=True)
-        binds: list[Stmt] = [Bind(table[var], _as(value, dtype_of(var)), span) for (var, _), value in places]
-        inner = substitute(body, dict(table)) if rename else body
+        binds: list[Stmt] = [Bind(var, _as(value, dtype_of(var)), span) for (var, _), value in places]
         first, total = (self._clusters(n) for n in (_as(self.block, self.dtype), self._number(self.total)))
-        return For(tile, first, total - first, ForKind.SERIAL, seq([*binds, inner]), None, None,
+        return For(tile, first, total - first, ForKind.SERIAL, seq([*binds, body]), None, None,
                    self._number(self.workers // self.size), span)  # fmt: skip
 
     def _clusters(self, blocks: Expr) -> Expr:

@@ -16,6 +16,7 @@ from ..ir.rewrite import substitute, uses, walk
 from ..ir.tvm_api import AttrStmt, Bind, Call, Expr, For, ForKind, IfThenElse, SeqStmt, Stmt, Var, dtype_of, is_expr, seq
 from .pipeline_copies import is_plain, leaves
 
+OfLoop = Callable[[For, Var], Stmt | None]  # (loop, its variable in the slice): what replaces its body, None to slice that
 
 class NotAhead(Exception):
     """Why a statement cannot be executed by a thread that computes nothing else."""
@@ -31,12 +32,12 @@ class Slicer:
         self.table: dict[Var, Expr] = {}
         self.unknown: dict[Var, str] = {}  # names of the body that the slice cannot compute, with the reason
 
-    def slice(self, stmt: Stmt, of_loop: Callable[[For, Var], Stmt | None]) -> Stmt:
+    def slice(self, stmt: Stmt, of_loop: OfLoop) -> Stmt:
         """The slice of `stmt`. of_loop(loop, variable): what replaces the body of a loop, None to slice it."""
         found = self._slice(stmt, of_loop)
         return seq([]) if found is None else found
 
-    def _slice(self, stmt: Stmt, of_loop: Callable[[For, Var], Stmt | None]) -> Stmt | None:
+    def _slice(self, stmt: Stmt, of_loop: OfLoop) -> Stmt | None:
         if isinstance(stmt, SeqStmt):
             return self._sequence(stmt, of_loop)
         if isinstance(stmt, For):
@@ -52,11 +53,11 @@ class Slicer:
             self._bind(stmt)
         return None
 
-    def _sequence(self, stmt: SeqStmt, of_loop: Callable[[For, Var], Stmt | None]) -> Stmt | None:
+    def _sequence(self, stmt: SeqStmt, of_loop: OfLoop) -> Stmt | None:
         found = [s for s in (self._slice(child, of_loop) for child in stmt.seq) if s is not None]
         return seq(found) if found else None
 
-    def _loop(self, node: For, of_loop: Callable[[For, Var], Stmt | None]) -> Stmt | None:
+    def _loop(self, node: For, of_loop: OfLoop) -> Stmt | None:
         var = Var(str(node.loop_var.name), dtype_of(node.loop_var))
         self.table[node.loop_var] = var
         body = of_loop(node, var)

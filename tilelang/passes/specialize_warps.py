@@ -68,7 +68,7 @@ from .pipeline_copies import (
     versioned,
     with_version,
 )  # fmt: skip
-from .producer_slice import NotAhead, Slicer
+from .producer_slice import NotAhead, OfLoop, Slicer
 from .rings import RingLoop, count_one, counter_of, declare_barriers, mbarrier, number_of, release_slot, ring_of, slot_of
 from .rotate_loops import KEY_OFF as ROTATION_OFF
 from .rotate_loops import NotRotated, Rotation, rotated, rotation_of
@@ -150,16 +150,16 @@ class _Specializer:
         if self.refusal:
             raise NotAhead(self.refusal)
         grid = self._in_clusters(grid)
+        span, first = self.kernel.span, location_of(next(iter(self.loops)))
+        body = self.kernel.body if grid is None else grid.loop(self.kernel.body, span)
+        if isinstance(body, For) and self.budget >= 0:
+            self._take(body, True, stages=2, least=1)  # what is fetched once a tile
         rings = [ring for loop in self.loops.values() for ring in loop.rings]
         replaced = {tile: versions for ring in rings for tile, versions in ring.versions.items()}
-        span = self.kernel.span
-        counters, computed = self._consumer()
-        producer = self._producer(grid)
+        counters, computed = self._consumer(body)
+        producer = self._producer(body, grid)
         if grid is not None:
-            computed = grid.loop(computed, span, rename=False)
-            self.ctx.note(
-                location_of(next(iter(self.loops))), SUBJECT, f"one block a multiprocessor visits tile after tile ({grid.workers} blocks)"
-            )
+            self.ctx.note(first, SUBJECT, f"one block a multiprocessor visits tile after tile ({grid.workers} blocks)")
         declared: list[Stmt] = []
 
         def hoisted(node: AllocBuffer, _: Descend) -> Stmt:
@@ -170,10 +170,10 @@ class _Specializer:
 
         consumer = seq([*counters, rewrite(computed, {AllocBuffer: hoisted})])
         for ring in rings:
-            slots, span = int(ring.full.ty.shape[0]), ring.copies[0].stmt.span
+            slots, at = int(ring.full.ty.shape[0]), ring.copies[0].stmt.span
             declared += [
-                declare_barriers(ring.full, [1] * slots, span),
-                declare_barriers(ring.empty, [self.consumers // WARP * ring.ranks] * slots, span),
+                declare_barriers(ring.full, [1] * slots, at),
+                declare_barriers(ring.empty, [self.consumers // WARP * ring.ranks] * slots, at),
             ]
         registers = self.registers.get(groups + 1)
         body = seq([
@@ -212,10 +212,11 @@ class _Specializer:
             self._find(stmt.body, repeated)
         elif isinstance(stmt, For):
             if stages_of(stmt) >= 2 and not leaves(stmt.body):
-                self._take(stmt, repeated)
+                self._take(stmt, repeated, stages_of(stmt), least=2)
             self._find(stmt.body, True)
 
-    def _take(self, node: For, repeated: bool) -> None:
+    def _take(self, node: For, repeated: bool, stages: int, least: int) -> None:
+        """Note one loop if it has copies that move. stages: slots, as many as there is room for. least: below so many nothing moves."""
         found = LoopCopies(self.copies, node)
         if not found.moved:
             return
@@ -225,8 +226,8 @@ class _Specializer:
         if any(not places for places in uses.values()):
             return
         size = sum(tile_bytes(m.tile) for m in found.moved)
-        slots = min(stages_of(node), 1 + self.budget // size)
-        if slots < 2:
+        slots = min(stages, 1 + self.budget // size)
+        if slots < least:
             self.ctx.note(location_of(node), SUBJECT, "none: shared memory has no room for a second slot")
             return
         self.budget -= (slots - 1) * size
@@ -239,7 +240,7 @@ class _Specializer:
         self.loops[node] = RingLoop(found, slots, rings, repeated or found.guard is not None)
 
     # ---------------------------------------------------------------- the consumers
-    def _consumer(self) -> tuple[list[Stmt], Stmt]:
+    def _consumer(self, body: Stmt) -> tuple[list[Stmt], Stmt]:
         """Counters of rings, and the program."""
         counters: list[Stmt] = []
 
@@ -264,7 +265,7 @@ class _Specializer:
                 body = IfThenElse(ours.found.condition, body, None, ours.found.guard.span)
             return For(node.loop_var, node.min, node.extent, node.kind, body, node.thread_binding, None, node.step, node.span)
 
-        return counters, rewrite(self.kernel.body, {For: loop})
+        return counters, rewrite(body, {For: loop})
 
     def _uses(self, ours: RingLoop, number: Expr, descend: Descend) -> Stmt:
         """The rest of the body, with waits and releases around the statements that use each ring's tiles."""
@@ -344,7 +345,7 @@ class _Specializer:
         return found
 
     # ---------------------------------------------------------------- the producer
-    def _producer(self, grid: PersistentGrid | None) -> Stmt:
+    def _producer(self, program: Stmt, grid: PersistentGrid | None) -> Stmt:
         """What one thread of the new warpgroup executes."""
         counters: list[Stmt] = []
         slicer = Slicer(self.kernel, self.copies.roots)
@@ -354,17 +355,15 @@ class _Specializer:
 
         def of_loop(node: For, var: Var) -> Stmt | None:
             ours = self.loops.get(node)
-            return None if ours is None else self._fetches(ours, var, slicer, counters)
+            return None if ours is None else self._fetches(ours, var, slicer, counters, of_loop)
 
-        body = slicer.slice(self.kernel.body, of_loop)
-        if grid is not None:
-            body = grid.loop(body, self.kernel.span, rename=True)
+        body = slicer.slice(program, of_loop)
         drains = [stmt for ours, counter in self.counted for stmt in drained(ours, counter, self.kernel.span)]
         me = tirx.EQ(self.thread, const(self.consumers, "int32"))
         return IfThenElse(me, seq([*counters, body, *drains]), None, self.kernel.span)
 
-    def _fetches(self, ours: RingLoop, var: Var, slicer: Slicer, counters: list[Stmt]) -> Stmt:
-        """The body of a pipelined loop, as the producer runs it with `var` as its variable."""
+    def _fetches(self, ours: RingLoop, var: Var, slicer: Slicer, counters: list[Stmt], of_loop: OfLoop) -> Stmt:
+        """The body of a pipelined loop, as the producer runs it with `var` as its variable: its copies, then those of loops inside."""
         node, span = ours.found.node, ours.found.node.span
         counter = counter_of(ours, counters)
         self.counted += [(ours, counter)] if counter is not None else []
@@ -383,6 +382,7 @@ class _Specializer:
                     operands.append(self.rank)
                     attrs["ranks"] = self.cluster.size
                 stmts.append(Evaluate(call(m.call.op, operands, "void", attrs), m.stmt.span))
+        stmts.append(slicer.slice(seq(ours.found.rest()), of_loop))
         if counter is not None:
             stmts.append(count_one(counter, span))
         body = seq(stmts)

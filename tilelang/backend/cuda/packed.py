@@ -43,7 +43,7 @@ class Packed:
         if self._is_pack(value):
             return self.p.e.names.of(value.source), PRIMARY
         if not is_packed(value):
-            return self._lane_by_lane(value), PRIMARY
+            return self.lane_by_lane(value), PRIMARY
         if type(value) in _FUNCTIONS:
             a, b = (self._whole(v) for v in (value.a, value.b))
             return f"tl::{_FUNCTIONS[type(value)]}({a}, {b})", PRIMARY
@@ -57,7 +57,8 @@ class Packed:
         text = self.print(value)[0]
         return text if uses(value, self.lane) else f"tl::broadcast<{self.lanes}>({text})"
 
-    def _lane_by_lane(self, value: Expr) -> str:
+    def lane_by_lane(self, value: Expr) -> str:
+        """The name of a pack with the value's lanes, computed one by one."""
         pack = decl_buffer((self.lanes,), dtype_of(value), "part", "local")
         name = self.p.e.names.of(pack)
         self.p.e.places[pack] = Place(name, dtype_of(value), "local")

@@ -110,7 +110,7 @@ class _Loop:
         value_lanes = split(dtype_of(stmt.value))[1]
         if value_lanes != 1 or split(dtype_of(stmt.buffer))[1] != 1:
             return [], False
-        registers = is_packed(stmt.value) or isinstance(stmt.value, TensorLoad)
+        registers = is_packed(stmt.value) or isinstance(stmt.value, TensorLoad) or _is_rounding(stmt.value)
         return self._find_packs(stmt.value, registers), self._is_vector(stmt.buffer, list(stmt.indices), registers)
 
     def _find_packs(self, value: Expr, registers: bool) -> list[_Access]:
@@ -220,6 +220,9 @@ class _Loop:
             text = packed.print(value)[0]
             p.line(f"tl::store_pack({p.e.address(stmt.buffer, first)}, {text});")
             return
+        if target and _is_rounding(value):
+            p.line(f"tl::store_rounded({p.e.address(stmt.buffer, first)}, {packed.lane_by_lane(value.value)});")
+            return
         result = self._pack(stmt.buffer) if target else stmt.buffer
         if target:
             p.line(f"tl::pack<{c_type(dtype_of(result))}, {lanes}> {p.e.names.of(result)};")
@@ -269,6 +272,11 @@ def _all(guards: list[Expr]) -> Expr:
 def _same(node: TensorLoad, access: _Access, zero: dict[Var, Expr]) -> bool:
     from_indices = [substitute(i, zero) for i in node.indices]
     return node.source.same_as(access.buffer) and all(str(a) == str(b) for a, b in zip(from_indices, access.indices, strict=True))
+
+
+def _is_rounding(value: Any) -> bool:
+    """Is it a float32 rounded to 16 bits?"""
+    return isinstance(value, tirx.Cast) and dtype_of(value) in HALF and dtype_of(value.value) == "float32"
 
 
 def _is_plain(value: Expr, access: _Access) -> bool:

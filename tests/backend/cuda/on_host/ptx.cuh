@@ -51,6 +51,8 @@ static inline float cvt_f32_bf16(uint16_t x) { return host_bits<float>((uint32_t
   HOST_PAIR(mul_rn_##type, widen, narrow, a * b)    \
   HOST_PAIR(min_##type, widen, narrow, fminf(a, b)) \
   HOST_PAIR(max_##type, widen, narrow, fmaxf(a, b))
+static inline uint32_t cvt_rn_f16x2_f32(float high, float low) { return (uint32_t)cvt_rn_f16_f32(high) << 16 | cvt_rn_f16_f32(low); }
+static inline uint32_t cvt_rn_bf16x2_f32(float high, float low) { return (uint32_t)cvt_rn_bf16_f32(high) << 16 | cvt_rn_bf16_f32(low); }
 HOST_PAIRS(f16x2, cvt_f32_f16, cvt_rn_f16_f32)
 HOST_PAIRS(bf16x2, cvt_f32_bf16, cvt_rn_bf16_f32)
 

@@ -132,6 +132,15 @@ template <class T, int N> TL_DEVICE uint32_t pair(const pack<T, N>& p, int k) { 
     if (N % 2) r[N - 1] = single(a[N - 1], b[N - 1]);                                      \
     return r;                                                                              \
   }
+// float32 rounded to 16 bits, two lanes in one instruction, and kept in words: as halves the compiler would carry each alone around loops.
+TL_DEVICE uint32_t round_two(half_t*, float a, float b) { return ptx::cvt_rn_f16x2_f32(b, a); }
+TL_DEVICE uint32_t round_two(bfloat16_t*, float a, float b) { return ptx::cvt_rn_bf16x2_f32(b, a); }
+template <class T, int N> TL_DEVICE void store_rounded(T* p, const pack<float, N>& v) {
+  pack<uint32_t, N / 2> words;
+#pragma unroll
+  for (int k = 0; k < N; k += 2) words[k / 2] = round_two(p, v[k], v[k + 1]);
+  *reinterpret_cast<pack<uint32_t, N / 2>*>(p) = words;
+}
 TL_PAIRS(half_t, operator+, add_rn_f16x2, ::operator+)
 TL_PAIRS(half_t, operator-, sub_rn_f16x2, ::operator-)
 TL_PAIRS(half_t, operator*, mul_rn_f16x2, ::operator*)

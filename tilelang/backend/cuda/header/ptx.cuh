@@ -27,6 +27,18 @@ static __device__ __forceinline__ float ex2_approx_ftz_f32(float x) {
   return r;
 }
 
+// Two rounded at once: `low` in the lower half.
+static __device__ __forceinline__ uint32_t cvt_rn_f16x2_f32(float high, float low) {
+  uint32_t r;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+static __device__ __forceinline__ uint32_t cvt_rn_bf16x2_f32(float high, float low) {
+  uint32_t r;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+
 // Two 16-bit floats in one register. `rn`: rounded after each operation, never fused with another.
 #define TL_PTX_PAIR(name, instruction)                                            \
   static __device__ __forceinline__ uint32_t name(uint32_t a, uint32_t b) {       \

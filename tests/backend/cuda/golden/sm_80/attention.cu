@@ -259,10 +259,12 @@ extern "C" __global__ void __launch_bounds__(128) attention_kernel(const half_t*
     #pragma unroll
     for (int r = 0; r < 32; ++r) {
       const auto scores_scratch_v = tl::load_pack<2>(scores_scratch + (tx / 64 * 2048 + tx % 32 / 4 * 64 + tx % 4 * 2) + (r / 16 * 1024 + r % 2 * 512 + r % 16 / 2 * 8));
+      tl::pack<float, 2> part;
       #pragma unroll
       for (int lane = 0; lane < 2; ++lane) {
-        weights[r * 2 + lane] = half_t(scores_scratch_v[lane]);
+        part[lane] = scores_scratch_v[lane];
       }
+      tl::store_rounded(&weights[r * 2], part);
     }
     // golden_programs.py:95
     alignas(16) half_t b_operand_1[8];
@@ -297,12 +299,12 @@ extern "C" __global__ void __launch_bounds__(128) attention_kernel(const half_t*
   __syncthreads();
   #pragma unroll
   for (int r = 0; r < 16; ++r) {
-    tl::pack<half_t, 2> output_rows_v;
+    tl::pack<float, 2> part;
     #pragma unroll
     for (int lane = 0; lane < 2; ++lane) {
-      output_rows_v[lane] = half_t(output[r * 2 + lane]);
+      part[lane] = output[r * 2 + lane];
     }
-    tl::store_pack(output_rows + tx % 4 * 2 + (((tx / 64 * 32 + r / 8 * 16 + r % 2 * 8 + tx % 32 / 4) * 8 + (tx % 64 / 32 * 4 ^ tx % 32 / 4)) ^ r % 8 / 2) * 8, output_rows_v);
+    tl::store_rounded(output_rows + tx % 4 * 2 + (((tx / 64 * 32 + r / 8 * 16 + r % 2 * 8 + tx % 32 / 4) * 8 + (tx % 64 / 32 * 4 ^ tx % 32 / 4)) ^ r % 8 / 2) * 8, part);
   }
   __syncthreads();
   #pragma unroll

@@ -113,12 +113,12 @@ extern "C" __global__ void __launch_bounds__(128) gemm_kernel(const half_t* __re
   __syncthreads();
   #pragma unroll
   for (int r = 0; r < 64; ++r) {
-    tl::pack<half_t, 2> C_local_rows_v;
+    tl::pack<float, 2> part;
     #pragma unroll
     for (int lane = 0; lane < 2; ++lane) {
-      C_local_rows_v[lane] = half_t(C_local[r * 2 + lane]);
+      part[lane] = C_local[r * 2 + lane];
     }
-    tl::store_pack(C_local_rows + tx % 4 * 2 + ((tx % 64 / 32 * 1024 + tx / 64 * 512 + tx % 32 / 4 * 8 + tx % 32 / 4) ^ r % 16 / 2) * 8 + (r / 16 * 1024 + r % 2 * 512), C_local_rows_v);
+    tl::store_rounded(C_local_rows + tx % 4 * 2 + ((tx % 64 / 32 * 1024 + tx / 64 * 512 + tx % 32 / 4 * 8 + tx % 32 / 4) ^ r % 16 / 2) * 8 + (r / 16 * 1024 + r % 2 * 512), part);
   }
   __syncthreads();
   for (int step = 0; step < 16; ++step) {

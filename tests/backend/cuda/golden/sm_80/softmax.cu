@@ -147,11 +147,11 @@ extern "C" __global__ void __launch_bounds__(128) softmax_kernel(const bfloat16_
   // golden_programs.py:30
   #pragma unroll
   for (int r = 0; r < 4; ++r) {
-    tl::pack<bfloat16_t, 8> Y_v;
+    tl::pack<float, 8> part;
     #pragma unroll
     for (int lane = 0; lane < 8; ++lane) {
-      Y_v[lane] = bfloat16_t(x[r * 8 + lane]);
+      part[lane] = x[r * 8 + lane];
     }
-    tl::store_pack(Y + (bx * 4096 + tx * 8) + r * 1024, Y_v);
+    tl::store_rounded(Y + (bx * 4096 + tx * 8) + r * 1024, part);
   }
 }

@@ -68,6 +68,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) attention_kernel(const half
   }
   tl::fence_barrier_init();
   __syncthreads();
+  // golden_programs.py:61
   if (tx / 128 == 0) {
     // golden_programs.py:62
     half_t* const Q_shared = reinterpret_cast<half_t*>(smem + 32768);
@@ -226,10 +227,12 @@ extern "C" __global__ void __launch_bounds__(256, 1) attention_kernel(const half
     // golden_programs.py:94
     #pragma unroll
     for (int r = 0; r < 16; ++r) {
+      tl::pack<float, 2> part;
       #pragma unroll
       for (int lane = 0; lane < 2; ++lane) {
-        weights[r * 2 + lane] = half_t(scores[r * 2 + lane]);
+        part[lane] = scores[r * 2 + lane];
       }
+      tl::store_rounded(&weights[r * 2], part);
     }
     // golden_programs.py:77
     for (int k = 0; k < bx; ++k) {
@@ -257,6 +260,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) attention_kernel(const half
       }
       tl::wgmma_commit();
       // golden_programs.py:95
+      tl::settle<16>((int32_t*)&weights[0]);
       tl::wgmma_fence();
       #pragma unroll
       for (int s = 0; s < 4; ++s) {
@@ -363,10 +367,12 @@ extern "C" __global__ void __launch_bounds__(256, 1) attention_kernel(const half
       // golden_programs.py:94
       #pragma unroll
       for (int r = 0; r < 16; ++r) {
+        tl::pack<float, 2> part;
         #pragma unroll
         for (int lane = 0; lane < 2; ++lane) {
-          weights[r * 2 + lane] = half_t(scores[r * 2 + lane]);
+          part[lane] = scores[r * 2 + lane];
         }
+        tl::store_rounded(&weights[r * 2], part);
       }
     }
     // golden_programs.py:77
@@ -374,6 +380,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) attention_kernel(const half
     const int phase_1 = bx % 4 / 2;
     tl::mbarrier_wait(&V_shared_full[slot_1], phase_1);
     // golden_programs.py:95
+    tl::settle<16>((int32_t*)&weights[0]);
     tl::wgmma_fence();
     #pragma unroll
     for (int s = 0; s < 4; ++s) {
@@ -401,12 +408,12 @@ extern "C" __global__ void __launch_bounds__(256, 1) attention_kernel(const half
     tl::named_barrier(2, 128);
     #pragma unroll
     for (int r = 0; r < 16; ++r) {
-      tl::pack<half_t, 2> O_stage_v;
+      tl::pack<float, 2> part;
       #pragma unroll
       for (int lane = 0; lane < 2; ++lane) {
-        O_stage_v[lane] = half_t(output[r * 2 + lane]);
+        part[lane] = output[r * 2 + lane];
       }
-      tl::store_pack(O_stage + tx % 4 * 2 + (((tx / 32 * 16 + r % 2 * 8 + tx % 32 / 4) * 8 + tx % 32 / 4) ^ r / 2) * 8, O_stage_v);
+      tl::store_rounded(O_stage + tx % 4 * 2 + (((tx / 32 * 16 + r % 2 * 8 + tx % 32 / 4) * 8 + tx % 32 / 4) ^ r / 2) * 8, part);
     }
     tl::fence_proxy_async();
     tl::fence_proxy_async();
@@ -419,9 +426,8 @@ extern "C" __global__ void __launch_bounds__(256, 1) attention_kernel(const half
       tl::bulk_wait_read<0>();
     }
   }
-  // golden_programs.py:82
+  // golden_programs.py:61
   if (tx / 128 == 1) {
-    // golden_programs.py:61
     if (tx == 128) {
       // golden_programs.py:77
       for (int k = 0; k < bx + 1; ++k) {

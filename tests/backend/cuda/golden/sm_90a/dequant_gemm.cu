@@ -62,6 +62,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) d
   }
   tl::fence_barrier_init();
   __syncthreads();
+  // golden_programs.py:111
   if (tx / 128 == 0) {
     // golden_programs.py:117
     int ko_count = 0;
@@ -171,9 +172,8 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) d
       tl::bulk_wait_read<0>();
     }
   }
-  // golden_programs.py:119
+  // golden_programs.py:111
   if (tx / 128 == 1) {
-    // golden_programs.py:111
     if (tx == 128) {
       // golden_programs.py:117
       int ko_count = 0;

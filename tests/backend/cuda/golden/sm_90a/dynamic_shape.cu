@@ -84,12 +84,12 @@ extern "C" __global__ void __launch_bounds__(128) rmsnorm_kernel(const bfloat16_
   #pragma unroll
   for (int r = 0; r < 2; ++r) {
     if (bx * 8 + r * 4 + tx / 32 < rows) {
-      tl::pack<bfloat16_t, 8> Y_v;
+      tl::pack<float, 8> part;
       #pragma unroll
       for (int lane = 0; lane < 8; ++lane) {
-        Y_v[lane] = bfloat16_t(x[r * 8 + lane]);
+        part[lane] = x[r * 8 + lane];
       }
-      tl::store_pack(Y + (int64_t)(tx % 32 * 8) + (int64_t)(bx * 8 + r * 4 + tx / 32) * 256, Y_v);
+      tl::store_rounded(Y + (int64_t)(tx % 32 * 8) + (int64_t)(bx * 8 + r * 4 + tx / 32) * 256, part);
     }
   }
 }

@@ -49,6 +49,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) g
   tl::fence_barrier_init();
   tl::cluster_arrive_relaxed();
   tl::cluster_wait();
+  // golden_programs.py:38
   if (tx / 128 == 0) {
     // golden_programs.py:43
     int ko_count = 0;
@@ -97,12 +98,12 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) g
     #pragma unroll
     for (int r = 0; r < 48; ++r) {
       if (r % 32 < 16) {
-        tl::pack<half_t, 2> C_stage_v;
+        tl::pack<float, 2> part;
         #pragma unroll
         for (int lane = 0; lane < 2; ++lane) {
-          C_stage_v[lane] = half_t(C_local[r * 2 + lane]);
+          part[lane] = C_local[r * 2 + lane];
         }
-        tl::store_pack(C_stage + tx % 4 * 2 + (((r / 32 * 64 + tx / 32 * 16 + r % 2 * 8 + tx % 32 / 4) * 8 + tx % 32 / 4) ^ r % 16 / 2) * 8, C_stage_v);
+        tl::store_rounded(C_stage + tx % 4 * 2 + (((r / 32 * 64 + tx / 32 * 16 + r % 2 * 8 + tx % 32 / 4) * 8 + tx % 32 / 4) ^ r % 16 / 2) * 8, part);
       }
     }
     tl::fence_proxy_async();
@@ -135,9 +136,8 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) g
       tl::bulk_wait_read<0>();
     }
   }
-  // golden_programs.py:44
+  // golden_programs.py:38
   if (tx / 128 == 1) {
-    // golden_programs.py:38
     if (tx == 128) {
       // golden_programs.py:43
       int ko_count = 0;
