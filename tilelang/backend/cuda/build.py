@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -29,12 +30,20 @@ from .launch import Launcher, machine_code
 from .program import CudaProgram, KernelText, compile_flags, print_kernel, source_text, written_buffers
 
 PROGRAM = "program.json"
+DEPENDENT_LAUNCH = 90  # first architecture with it
+KEY_INDEPENDENT = "tl.disable_dependent_launch"
 
 
 def target_arch(ctx: PassContext) -> str:
     """The architecture that the target names, or "" where each device is asked when it is used."""
     named = ctx.target.option("arch")
     return "" if named in ("", "auto", "native") else toolchain.checked_arch(named)
+
+
+def may_depend(ctx: PassContext) -> bool:
+    """May kernels begin before those in front of them have ended, and wait by themselves (PTX ISA, griddepcontrol: sm_90 and later)?"""
+    digits = re.sub(r"\D", "", architecture(ctx.target))
+    return int(digits or 0) >= DEPENDENT_LAUNCH and not ctx.flag(KEY_INDEPENDENT)
 
 
 def print_program(func: PrimFunc, ctx: PassContext) -> tuple[CudaProgram, PrimFunc]:
@@ -51,9 +60,10 @@ def print_program(func: PrimFunc, ctx: PassContext) -> tuple[CudaProgram, PrimFu
     order = _order(func)
     names = [f"{name}_kernel" if len(regions) == 1 else f"{name}_kernel_{k}" for k in range(len(regions))]
     named = list(zip(regions, names, strict=True))
-    fast = [print_kernel(func, region, label, True, order) for region, label in named]
+    dependent = may_depend(ctx)
+    fast = [print_kernel(func, region, label, True, order, dependent) for region, label in named]
     bulk = any(k.maps for k in fast)  # then other tensors get another program: see `_plain`
-    careful = [] if bulk else [print_kernel(func, region, label, False, order) for region, label in named]
+    careful = [] if bulk else [print_kernel(func, region, label, False, order, dependent) for region, label in named]
     roots = view_roots(func.body)
     written = {buffer for region in regions for buffer in written_buffers(region, roots)}
     host = host_function(func, fast, written)
@@ -156,4 +166,4 @@ def load(folder: Any, ctx: PassContext) -> Artifact:
 
 def version(ctx: PassContext) -> str:
     """What the machine code depends on besides the program: compiler, headers, architecture."""
-    return f"cuda-2 {toolchain.version()} {toolchain.header_fingerprint()} {target_arch(ctx)} {host_version()} {hooks.key()}"
+    return f"cuda-3 {toolchain.version()} {toolchain.header_fingerprint()} {target_arch(ctx)} {host_version()} {hooks.key()}"

@@ -71,14 +71,10 @@ class TensorMaps:
         if self.in_kernel:
             self._call(f"{what}()")
 
-    def barriers_started(self) -> None:
-        """After the initialisation of mbarriers by one thread: bulk loads see it too."""
-        if self.loads:
-            self.fence_barriers()
-
-    def fence_barriers(self) -> None:
-        """Bulk loads, and other blocks of the cluster, see initialised mbarriers."""
-        self._call("fence_barrier_init()")
+    def barriers_started(self, clustered: bool) -> None:
+        """The thread that has initialised mbarriers: bulk loads see it, too, and other blocks of the cluster."""
+        if self.loads or clustered:
+            self._call("fence_barrier_init()")
 
     def prologue(self) -> list[str]:
         """Lines for the beginning of the kernel: the maps are fetched before they are needed."""

@@ -33,13 +33,15 @@ SHARED_KINDS = (*SHARED_SCOPES, BARRIER, CLUSTER_BARRIER)
 @dataclass(frozen=True)
 class KernelFacts:
     """One kernel. name: its symbol. block: threads in x, y, z. shared: bytes of dynamic shared memory. cooperative: all its blocks must
-    be resident together. parameters: C++ type of each parameter."""
+    be resident together. parameters: C++ type of each parameter. dependent: it waits for the kernels before it by itself, so that it may
+    be launched while they run."""
 
     name: str
     block: tuple[int, int, int]
     shared: int
     cooperative: bool
     parameters: tuple[str, ...]
+    dependent: bool = False
 
 
 @dataclass
@@ -61,7 +63,8 @@ class CudaProgram:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> CudaProgram:
         kernels = [
-            KernelFacts(k["name"], tuple(k["block"]), k["shared"], k["cooperative"], tuple(k["parameters"])) for k in data["kernels"]
+            KernelFacts(k["name"], tuple(k["block"]), k["shared"], k["cooperative"], tuple(k["parameters"]), k["dependent"])
+            for k in data["kernels"]
         ]
         return cls(data["name"], data["text"], data["careful"], data["host"], kernels, list(data["flags"]), data["takes_tensors"])
 
@@ -131,8 +134,11 @@ def _bytes(buffer: Var) -> int:
     return (element_count(buffer) or 0) * bytes_of(dtype_of(buffer))
 
 
-def print_kernel(func: PrimFunc, kernel: KernelRegion, name: str, aligned: bool, order: Mapping[Var, int]) -> KernelText:
-    """One kernel. order: position of each host variable, by which parameters are sorted."""
+def print_kernel(
+    func: PrimFunc, kernel: KernelRegion, name: str, aligned: bool, order: Mapping[Var, int], dependent: bool = False
+) -> KernelText:  # fmt: skip
+    """One kernel. order: position of each host variable, by which parameters are sorted. dependent: it may be launched while the kernel
+    before it runs (programmatic dependent launch, sm_90 and later)."""
     if len(kernel.blocks) > 3:
         raise TileNotSupportedError(f"a grid of {len(kernel.blocks)} dimensions on a CUDA device", remedy="use up to 3")
     if kernel.num_threads > 1024:
@@ -148,6 +154,7 @@ def print_kernel(func: PrimFunc, kernel: KernelRegion, name: str, aligned: bool,
         names.of(var)
         e.analyzer.bind(var, Range.from_min_extent(0, extent), True)
     printer = Statements(e, o, kernel, shared)
+    printer.dependent = dependent
     names.of(printer.warpgroup)
     printer.statement(kernel.body)
     body = "\n".join(printer.lines)
@@ -167,7 +174,7 @@ def print_kernel(func: PrimFunc, kernel: KernelRegion, name: str, aligned: bool,
     lines = [f'extern "C" __global__ void {dims}__launch_bounds__({bounds}) {name}({", ".join(parameters)}) {{', *head, body, "}"]
     block = tuple(extent for _, extent in kernel.threads)
     types = tuple(re.sub(r" ?(__restrict__ )?\w+$", "", p).removeprefix("const __grid_constant__ ") for p in parameters)
-    facts = KernelFacts(name, (block[0], block[1], block[2]), size, o.uses_grid_barrier, types)
+    facts = KernelFacts(name, (block[0], block[1], block[2]), size, o.uses_grid_barrier, types, dependent and not o.uses_grid_barrier)
     needs = o.needs | ({"grid.cuh"} if "visit_in_panels" in "".join(head) else set())
     prelude = str(kernel.annotations.get("prelude", ""))
     return KernelText("\n".join(lines), frozenset(needs), dict(o.definitions), facts, arguments, maps, prelude)

@@ -11,7 +11,18 @@ from typing import Any
 
 from ...errors import InternalError
 from ...ir.access import view_roots
-from ...ir.dialect import ATTR_REDUCE_SCOPE, ATTR_WS, BARRIER, CLUSTER_BARRIER, REGISTER_BUDGET, SHARED_SCOPES, THREAD_SCOPES, attr, op_name
+from ...ir.dialect import (
+    ANNOTATION_ALLOC,
+    ATTR_REDUCE_SCOPE,
+    ATTR_WS,
+    BARRIER,
+    CLUSTER_BARRIER,
+    REGISTER_BUDGET,
+    SHARED_SCOPES,
+    THREAD_SCOPES,
+    attr,
+    op_name,
+)
 from ...ir.effects import calls_of
 from ...ir.kernel import KernelRegion
 from ...ir.rewrite import uses, walk
@@ -68,6 +79,8 @@ class Statements(Printer):
         self.viewed = set(view_roots(kernel.body).values())
         self._reducer: Any = None
         self.bulk = TensorMaps(self)
+        self.declared: list[tuple[Any, str]] = []  # barriers that are not initialised yet, and their names
+        self.dependent = False  # may the kernel begin before the one in front of it has ended? Then threads wait before they do anything
         self._rules: dict[type, Callable[[Any], None]] = {
             SeqStmt: self._seq, AllocBuffer: self._alloc, DeclBuffer: self._view, Bind: self._bind, BufferStore: self._store,
             Evaluate: self._evaluate, For: self._for, IfThenElse: self._if, While: self._while, AttrStmt: self._attr,
@@ -90,7 +103,17 @@ class Statements(Printer):
         rule = self._rules.get(type(stmt))
         if rule is None:
             raise InternalError(f"no C++ for the statement {type(stmt).__name__}: {stmt}")
+        if not isinstance(stmt, SeqStmt | AllocBuffer | DeclBuffer):
+            self._begin()
         rule(stmt)
+
+    def _begin(self) -> None:
+        """Everything before this is the kernel's own: shared memory, barriers. The next kernel may begin, too; it waits in its turn."""
+        self._start_barriers()
+        if self.dependent:
+            self.dependent = False
+            self._async("launch_dependents()")
+            self._async("wait_for_kernels_before()")
 
     def block(self, head: str, body: Stmt) -> None:
         """`head {` body `}`."""
@@ -108,6 +131,7 @@ class Statements(Printer):
                 self.statement(stmt)
             else:
                 self._variable(stmt, first)
+        self._start_barriers()
 
     def _is_first_value(self, declaration: Stmt, stmt: Stmt) -> bool:
         """Does the statement give the variable declared just before it its first value?"""
@@ -117,6 +141,7 @@ class Statements(Printer):
 
     def _variable(self, declaration: Any, stmt: Any) -> None:
         """`type name = value;`"""
+        self._begin()
         self.note(stmt)
         buffer, value = declaration.buffer, self.e.text(stmt.value)
         name = self.e.names.declare(buffer)
@@ -133,8 +158,8 @@ class Statements(Printer):
             at = f"smem + {self.shared[buffer]}" if self.shared[buffer] else "smem"
             self.line(f"{kind}* const {name} = reinterpret_cast<{kind}*>({at});")
             self.e.places[buffer] = Place(name, dtype, scope, aligned=self.shared[buffer] % 16 == 0)
-            if scope in _BARRIERS:
-                self._start_barriers(node, name)
+            if scope in _BARRIERS and _arrive_counts(node):
+                self.declared.append((node, name))
         elif is_scalar_buffer(buffer):
             self.line(f"{kind} {name};")
             self.e.places[buffer] = Place(name, dtype, scope, scalar=True)
@@ -147,23 +172,21 @@ class Statements(Printer):
             self.line(f"{align}{kind} {name}[{count}];")
             self.e.places[buffer] = Place(name, dtype, scope)
 
-    def _start_barriers(self, node: Any, name: str) -> None:
-        facts = dict(dict(node.annotations or {}).get("tl.alloc", {}))
-        counts = [int(c) for c in facts.get("arrive_counts", [])]
-        if not counts:
+    def _start_barriers(self) -> None:
+        """The barriers declared since the last statement are initialised, for the block or for the cluster to use."""
+        started, self.declared = self.declared, []
+        if not started:
             return
         self.o.needs.add("async.cuh")
-        self.line(f"if ({self.linear_thread()} == 0) {{")
-        for k, count in enumerate(counts):
-            self.line(f"{INDENT}tl::mbarrier_init(&{name}[{k}], {count});")
-        self.line("}")
-        if node.buffer.scope() == CLUSTER_BARRIER:
-            self.bulk.fence_barriers()
-            self.line("tl::cluster_arrive_relaxed();")
-            self.line("tl::cluster_wait();")
-        else:
-            self.bulk.barriers_started()
-            self.line("__syncthreads();")
+        clustered = any(node.buffer.scope() == CLUSTER_BARRIER for node, _ in started)
+        self.open(f"if ({self.linear_thread()} == 0)")
+        for node, name in started:
+            for k, count in enumerate(_arrive_counts(node)):
+                self.line(f"tl::mbarrier_init(&{name}[{k}], {count});")
+        self.bulk.barriers_started(clustered)
+        self.close()
+        for line in ("tl::cluster_arrive_relaxed();", "tl::cluster_wait();") if clustered else ("__syncthreads();",):
+            self.line(line)
 
     def _view(self, node: Any) -> None:
         self.note(node)
@@ -423,6 +446,11 @@ class Statements(Printer):
         self.line(f"{INDENT}printf({text}, {place});")
         self.line(f"{INDENT}__trap();")
         self.line("}")
+
+
+def _arrive_counts(node: AllocBuffer) -> list[int]:
+    """Of the barriers of an array; none where the program initialises them itself."""
+    return [int(c) for c in dict(dict(node.annotations or {}).get(ANNOTATION_ALLOC, {})).get("arrive_counts", [])]
 
 
 def _own_name(loop: For) -> Var | None:

@@ -14,6 +14,8 @@ template <class T, int Count> static void copy_now(T* to, const T* from, bool in
   cp_async<Count * sizeof(T)>(to, from, inside);
 }
 static inline void cp_async_commit() {}
+static inline void launch_dependents() {}
+static inline void wait_for_kernels_before() {}
 template <int Groups> static void cp_async_wait() {}
 
 }  // namespace tl

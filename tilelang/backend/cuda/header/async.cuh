@@ -25,6 +25,19 @@ TL_DEVICE void sync_grid(uint32_t* state) {
   __syncthreads();
 }
 
+// ---- dependent launches (PTX ISA, griddepcontrol): the next kernel of the stream may begin; until those before this one have ended and
+// what they wrote is visible. Without such a launch both do nothing.
+TL_DEVICE void launch_dependents() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
+#endif
+}
+TL_DEVICE void wait_for_kernels_before() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" : : : "memory");
+#endif
+}
+
 // ---- mbarriers
 TL_DEVICE void mbarrier_init(uint64_t* barrier, int count) {
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" : : "r"(shared_address(barrier)), "r"(count) : "memory");

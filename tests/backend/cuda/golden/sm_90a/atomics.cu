@@ -1,5 +1,6 @@
 // histogram (golden_programs.py:146)
 
+#include <tilelang/async.cuh>
 #include <tilelang/atomics.cuh>
 #include <tilelang/math.cuh>
 
@@ -9,6 +10,8 @@ extern "C" __global__ void __launch_bounds__(256) histogram_kernel(const uint8_t
   const int tx = threadIdx.x;
   // golden_programs.py:148
   int* const own = reinterpret_cast<int*>(smem);
+  tl::launch_dependents();
+  tl::wait_for_kernels_before();
   // golden_programs.py:149
   const int i = tx;
   own[i] = 0;

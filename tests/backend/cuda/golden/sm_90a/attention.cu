@@ -40,34 +40,24 @@ extern "C" __global__ void __launch_bounds__(256, 1) attention_kernel(const half
   half_t* const V_shared = reinterpret_cast<half_t*>(smem + 16384);
   // golden_programs.py:78
   uint64_t* const K_shared_full = reinterpret_cast<uint64_t*>(smem + 40960);
+  uint64_t* const K_shared_empty = reinterpret_cast<uint64_t*>(smem + 40976);
+  // golden_programs.py:82
+  uint64_t* const V_shared_full = reinterpret_cast<uint64_t*>(smem + 40992);
+  uint64_t* const V_shared_empty = reinterpret_cast<uint64_t*>(smem + 41008);
   if (tx == 0) {
     tl::mbarrier_init(&K_shared_full[0], 1);
     tl::mbarrier_init(&K_shared_full[1], 1);
-  }
-  tl::fence_barrier_init();
-  __syncthreads();
-  uint64_t* const K_shared_empty = reinterpret_cast<uint64_t*>(smem + 40976);
-  if (tx == 0) {
     tl::mbarrier_init(&K_shared_empty[0], 4);
     tl::mbarrier_init(&K_shared_empty[1], 4);
-  }
-  tl::fence_barrier_init();
-  __syncthreads();
-  // golden_programs.py:82
-  uint64_t* const V_shared_full = reinterpret_cast<uint64_t*>(smem + 40992);
-  if (tx == 0) {
     tl::mbarrier_init(&V_shared_full[0], 1);
     tl::mbarrier_init(&V_shared_full[1], 1);
-  }
-  tl::fence_barrier_init();
-  __syncthreads();
-  uint64_t* const V_shared_empty = reinterpret_cast<uint64_t*>(smem + 41008);
-  if (tx == 0) {
     tl::mbarrier_init(&V_shared_empty[0], 4);
     tl::mbarrier_init(&V_shared_empty[1], 4);
+    tl::fence_barrier_init();
   }
-  tl::fence_barrier_init();
   __syncthreads();
+  tl::launch_dependents();
+  tl::wait_for_kernels_before();
   // golden_programs.py:61
   if (tx / 128 == 0) {
     // golden_programs.py:62

@@ -31,37 +31,19 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) d
   // golden_programs.py:113
   uint8_t* const packed_shared = reinterpret_cast<uint8_t*>(smem + 16384);
   // golden_programs.py:118
-  uint64_t* const A_shared_full = reinterpret_cast<uint64_t*>(smem + 18432);
+  uint64_t* const A_shared_packed_shared_full = reinterpret_cast<uint64_t*>(smem + 18432);
+  uint64_t* const A_shared_packed_shared_empty = reinterpret_cast<uint64_t*>(smem + 18448);
   if (tx == 0) {
-    tl::mbarrier_init(&A_shared_full[0], 1);
-    tl::mbarrier_init(&A_shared_full[1], 1);
+    tl::mbarrier_init(&A_shared_packed_shared_full[0], 1);
+    tl::mbarrier_init(&A_shared_packed_shared_full[1], 1);
+    tl::mbarrier_init(&A_shared_packed_shared_empty[0], 8);
+    tl::mbarrier_init(&A_shared_packed_shared_empty[1], 8);
+    tl::fence_barrier_init();
   }
-  tl::fence_barrier_init();
   tl::cluster_arrive_relaxed();
   tl::cluster_wait();
-  uint64_t* const A_shared_empty = reinterpret_cast<uint64_t*>(smem + 18448);
-  if (tx == 0) {
-    tl::mbarrier_init(&A_shared_empty[0], 8);
-    tl::mbarrier_init(&A_shared_empty[1], 8);
-  }
-  tl::fence_barrier_init();
-  tl::cluster_arrive_relaxed();
-  tl::cluster_wait();
-  // golden_programs.py:119
-  uint64_t* const packed_shared_full = reinterpret_cast<uint64_t*>(smem + 18464);
-  if (tx == 0) {
-    tl::mbarrier_init(&packed_shared_full[0], 1);
-    tl::mbarrier_init(&packed_shared_full[1], 1);
-  }
-  tl::fence_barrier_init();
-  __syncthreads();
-  uint64_t* const packed_shared_empty = reinterpret_cast<uint64_t*>(smem + 18480);
-  if (tx == 0) {
-    tl::mbarrier_init(&packed_shared_empty[0], 4);
-    tl::mbarrier_init(&packed_shared_empty[1], 4);
-  }
-  tl::fence_barrier_init();
-  __syncthreads();
+  tl::launch_dependents();
+  tl::wait_for_kernels_before();
   // golden_programs.py:111
   if (tx / 128 == 0) {
     // golden_programs.py:117
@@ -82,7 +64,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) d
     for (int ko = 0; ko < 16; ++ko) {
       const int slot = ko_count % 2;
       const int phase = ko_count / 2 % 2;
-      tl::mbarrier_wait(&packed_shared_full[slot], phase);
+      tl::mbarrier_wait(&A_shared_packed_shared_full[slot], phase);
       // golden_programs.py:120
       tl::fence_proxy_async();
       tl::wgmma_wait<0>();
@@ -94,16 +76,10 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) d
         tl::pack<bfloat16_t, 8> part;
         #pragma unroll
         for (int lane = 0; lane < 8; ++lane) {
-          part[lane] = bfloat16_t((float)((int)(uint8_t)(packed_shared[(slot * 64 + step * 32 + tx / 4) * 16 + tx % 4 * 4 + lane / 2] >> (uint8_t)(lane % 2 * 4)) & 15));
+          part[lane] = tl::bit_cast<bfloat16_t>((uint16_t)((uint16_t)((int)(uint8_t)(packed_shared[(slot * 64 + step * 32 + tx / 4) * 16 + tx % 4 * 4 + lane / 2] >> (uint8_t)(lane % 2 * 4)) & 15) | (uint16_t)17152));
         }
-        tl::store_pack(B_shared + (tx / 4 * 32 + (tx % 4 ^ tx % 32 / 8) * 8) + step * 1024, (part - bfloat16_t::from_bits(0x4100 /* 8.0 */)) * scales[(bx * 64 + step * 32 + tx / 4) * 16 + ko]);
+        tl::store_pack(B_shared + (tx / 4 * 32 + (tx % 4 ^ tx % 32 / 8) * 8) + step * 1024, (part - bfloat16_t::from_bits(0x4308 /* 136.0 */)) * scales[(bx * 64 + step * 32 + tx / 4) * 16 + ko]);
       }
-      // golden_programs.py:117
-      __syncwarp();
-      if (tx % 32 == 0) {
-        tl::mbarrier_arrive(&packed_shared_empty[ko_count % 2]);
-      }
-      tl::mbarrier_wait(&A_shared_full[slot], phase);
       // golden_programs.py:123
       tl::fence_proxy_async();
       tl::named_barrier(1, 128);
@@ -117,7 +93,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) d
       if (ko > 0) {
         __syncwarp();
         if (tx % 32 < 2) {
-          tl::mbarrier_arrive(&A_shared_empty[tl::wrapping_sub<int>(ko_count, 1) % 2], tx % 32);
+          tl::mbarrier_arrive(&A_shared_packed_shared_empty[tl::wrapping_sub<int>(ko_count, 1) % 2], tx % 32);
         }
       }
       ko_count = tl::wrapping_add<int>(ko_count, 1);
@@ -126,7 +102,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) d
     tl::settle<32>(&C_local[0]);
     __syncwarp();
     if (tx % 32 < 2) {
-      tl::mbarrier_arrive(&A_shared_empty[tl::wrapping_sub<int>(ko_count, 1) % 2], tx % 32);
+      tl::mbarrier_arrive(&A_shared_packed_shared_empty[tl::wrapping_sub<int>(ko_count, 1) % 2], tx % 32);
     }
     // golden_programs.py:124
     tl::fence_proxy_async();
@@ -180,15 +156,12 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) d
       for (int ko = 0; ko < 16; ++ko) {
         const int slot = ko_count % 2;
         const int phase = ko_count / 2 % 2;
-        tl::mbarrier_wait(&A_shared_empty[slot], phase ^ 1);
-        tl::mbarrier_arrive_expect_tx(&A_shared_full[slot], 4096);
+        tl::mbarrier_wait(&A_shared_packed_shared_empty[slot], phase ^ 1);
+        tl::mbarrier_arrive_expect_tx(&A_shared_packed_shared_full[slot], 5120);
         // golden_programs.py:118
-        tl::tma_multicast(A_shared + bx * 1024 + slot * 2048, A_map, &A_shared_full[slot], 3, ko * 32, by * 64 + bx * 32);
-        // golden_programs.py:117
-        tl::mbarrier_wait(&packed_shared_empty[slot], phase ^ 1);
-        tl::mbarrier_arrive_expect_tx(&packed_shared_full[slot], 1024);
+        tl::tma_multicast(A_shared + bx * 1024 + slot * 2048, A_map, &A_shared_packed_shared_full[slot], 3, ko * 32, by * 64 + bx * 32);
         // golden_programs.py:119
-        tl::tma_load(&packed_shared[slot * 1024], packed_map, &packed_shared_full[slot], ko * 16, bx * 64);
+        tl::tma_load(&packed_shared[slot * 1024], packed_map, &A_shared_packed_shared_full[slot], ko * 16, bx * 64);
         // golden_programs.py:117
         ko_count = tl::wrapping_add<int>(ko_count, 1);
       }
@@ -196,7 +169,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) d
       for (int turn = 0; turn < 2; ++turn) {
         const int slot = tl::wrapping_add<int>(ko_count, turn) % 2;
         const int phase = tl::wrapping_add<int>(ko_count, turn) / 2 % 2;
-        tl::mbarrier_wait(&A_shared_empty[slot], phase ^ 1);
+        tl::mbarrier_wait(&A_shared_packed_shared_empty[slot], phase ^ 1);
       }
     }
   }

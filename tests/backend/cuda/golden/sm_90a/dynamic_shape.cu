@@ -1,5 +1,6 @@
 // rmsnorm (golden_programs.py:162)
 
+#include <tilelang/async.cuh>
 #include <tilelang/math.cuh>
 #include <tilelang/warp.cuh>
 
@@ -12,6 +13,8 @@ extern "C" __global__ void __launch_bounds__(128) rmsnorm_kernel(const bfloat16_
   float squares[16];
   // golden_programs.py:168
   float total[2];
+  tl::launch_dependents();
+  tl::wait_for_kernels_before();
   // golden_programs.py:169
   #pragma unroll
   for (int r = 0; r < 2; ++r) {

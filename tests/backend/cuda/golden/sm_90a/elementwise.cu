@@ -1,11 +1,14 @@
 // add (golden_programs.py:8)
 
+#include <tilelang/async.cuh>
 #include <tilelang/math.cuh>
 
 extern "C" __global__ void __launch_bounds__(128) add_kernel(const half_t* __restrict__ A, const half_t* __restrict__ B, half_t* __restrict__ C) {
   const int bx = blockIdx.x;
   const int by = blockIdx.y;
   const int tx = threadIdx.x;
+  tl::launch_dependents();
+  tl::wait_for_kernels_before();
   // golden_programs.py:10
   #pragma unroll
   for (int step = 0; step < 4; ++step) {

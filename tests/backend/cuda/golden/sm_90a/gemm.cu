@@ -32,23 +32,20 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) g
   half_t* const B_shared = reinterpret_cast<half_t*>(smem + 24576);
   // golden_programs.py:44
   uint64_t* const A_shared_B_shared_full = reinterpret_cast<uint64_t*>(smem + 65536);
+  uint64_t* const A_shared_B_shared_empty = reinterpret_cast<uint64_t*>(smem + 65560);
   if (tx == 0) {
     tl::mbarrier_init(&A_shared_B_shared_full[0], 1);
     tl::mbarrier_init(&A_shared_B_shared_full[1], 1);
     tl::mbarrier_init(&A_shared_B_shared_full[2], 1);
-  }
-  tl::fence_barrier_init();
-  tl::cluster_arrive_relaxed();
-  tl::cluster_wait();
-  uint64_t* const A_shared_B_shared_empty = reinterpret_cast<uint64_t*>(smem + 65560);
-  if (tx == 0) {
     tl::mbarrier_init(&A_shared_B_shared_empty[0], 8);
     tl::mbarrier_init(&A_shared_B_shared_empty[1], 8);
     tl::mbarrier_init(&A_shared_B_shared_empty[2], 8);
+    tl::fence_barrier_init();
   }
-  tl::fence_barrier_init();
   tl::cluster_arrive_relaxed();
   tl::cluster_wait();
+  tl::launch_dependents();
+  tl::wait_for_kernels_before();
   // golden_programs.py:38
   if (tx / 128 == 0) {
     // golden_programs.py:43

@@ -1,5 +1,6 @@
 // row_norms (golden_programs.py:131)
 
+#include <tilelang/async.cuh>
 #include <tilelang/math.cuh>
 #include <tilelang/warp.cuh>
 
@@ -13,6 +14,8 @@ extern "C" __global__ void __launch_bounds__(256) row_norms_kernel(const float* 
   float x[16];
   // golden_programs.py:134
   float total;
+  tl::launch_dependents();
+  tl::wait_for_kernels_before();
   // golden_programs.py:135
   #pragma unroll
   for (int r = 0; r < 4; ++r) {

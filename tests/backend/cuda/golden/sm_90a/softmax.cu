@@ -1,5 +1,6 @@
 // softmax (golden_programs.py:18)
 
+#include <tilelang/async.cuh>
 #include <tilelang/math.cuh>
 #include <tilelang/warp.cuh>
 
@@ -17,6 +18,8 @@ extern "C" __global__ void __launch_bounds__(128) softmax_kernel(const bfloat16_
   float top[4];
   // golden_programs.py:22
   float total[4];
+  tl::launch_dependents();
+  tl::wait_for_kernels_before();
   // golden_programs.py:23
   #pragma unroll
   for (int r = 0; r < 4; ++r) {
