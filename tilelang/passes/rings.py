@@ -6,7 +6,7 @@ In: a pipelined loop and copies of it that move to a producer. Out: buffers with
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,9 @@ from ..ir.tvm_api import (
     store,
     tirx,
 )
-from .pipeline_copies import LoopCopies, Moved, is_zero, versions_of
+from .pipeline_copies import LoopCopies, Moved, is_zero, tile_bytes, versions_of
+
+SMALL = 1024  # bytes of a tile that waits for its neighbour rather than have barriers of its own
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,22 @@ def ring_of(copies: Sequence[Moved], first: int, last: int, slots: int) -> Ring:
     span = copies[0].stmt.span
     full, empty = (decl_buffer((slots,), "uint64", f"{name}_{what}", BARRIER, alignment=8, span=span) for what in ("full", "empty"))
     return Ring(tuple(copies), first, last, {m.tile: versions_of(m.tile, slots) for m in copies}, full, empty)
+
+
+def rings_of(moved: Sequence[Moved], uses: Mapping[Var, tuple[int, int]], slots: int) -> tuple[Ring, ...]:
+    """The rings of a loop. uses: the first and the last statement that uses each tile. Tiles with the same uses share a ring, and a small
+    one has no barriers of its own: it is fetched with the tile before it."""
+    groups: list[list[Moved]] = []
+    for m in moved:
+        small = bool(groups) and 0 < tile_bytes(m.tile) <= SMALL
+        same = groups[-1] if small else next((g for g in groups if uses[g[0].tile] == uses[m.tile]), None)
+        if same is None:
+            groups.append([m])
+        else:
+            same.append(m)
+    spans = [[uses[m.tile] for m in group] for group in groups]
+    ends = [(min(first for first, _ in span), max(last for _, last in span)) for span in spans]
+    return tuple(ring_of(group, first, last, slots) for group, (first, last) in zip(groups, ends, strict=True))
 
 
 def declare_barriers(buffer: Var, counts: list[int], span: Span | None) -> Stmt:
@@ -109,4 +127,7 @@ def slot_of(number: Expr, slots: int, span: Span | None) -> tuple[Var, Var, list
     return slot, phase, [Bind(slot, tirx.truncmod(number, count), span), Bind(phase, turn, span)]
 
 
-__all__ = ["Ring", "RingLoop", "count_one", "counter_of", "declare_barriers", "mbarrier", "number_of", "release_slot", "ring_of", "slot_of"]
+__all__ = [
+    "Ring", "RingLoop", "count_one", "counter_of", "declare_barriers", "mbarrier", "number_of", "release_slot", "ring_of", "rings_of",
+    "slot_of",
+]  # fmt: skip

@@ -59,7 +59,6 @@ from .persistent_grid import PersistentGrid, persistent, without_swizzle
 from .pipeline_copies import (
     KernelCopies,
     LoopCopies,
-    Moved,
     allocate_versions,
     leaves,
     simpler,
@@ -69,7 +68,7 @@ from .pipeline_copies import (
     with_version,
 )  # fmt: skip
 from .producer_slice import NotAhead, OfLoop, Slicer
-from .rings import RingLoop, count_one, counter_of, declare_barriers, mbarrier, number_of, release_slot, ring_of, slot_of
+from .rings import RingLoop, count_one, counter_of, declare_barriers, mbarrier, number_of, release_slot, rings_of, slot_of
 from .rotate_loops import KEY_OFF as ROTATION_OFF
 from .rotate_loops import NotRotated, Rotation, rotated, rotation_of
 from .skew_loops import Skew, skew_of, skewed
@@ -231,10 +230,7 @@ class _Specializer:
             self.ctx.note(location_of(node), SUBJECT, "none: shared memory has no room for a second slot")
             return
         self.budget -= (slots - 1) * size
-        spans: dict[tuple[int, int], list[Moved]] = {}
-        for m in found.moved:
-            spans.setdefault((uses[m.tile][0], uses[m.tile][-1]), []).append(m)
-        rings = tuple(ring_of(copies, first, last, slots) for (first, last), copies in spans.items())
+        rings = rings_of(found.moved, {tile: (places[0], places[-1]) for tile, places in uses.items()}, slots)
         names = "; ".join(", ".join(str(m.tile.name) for m in ring.copies) for ring in rings)
         self.ctx.note(location_of(node), SUBJECT, f"a producer fetches {names} into {slots} slots")
         self.loops[node] = RingLoop(found, slots, rings, repeated or found.guard is not None)

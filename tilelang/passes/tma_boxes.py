@@ -93,7 +93,7 @@ def tma_reason(call: Call, kernel: KernelRegion, ctx: PassContext, replaced: Cal
 
 def reduce_reason(call: Call, kernel: KernelRegion, ctx: PassContext) -> str | None:
     """Why a `tl.tileop.atomic` of a tile cannot be made by bulk copies that add; None if it can."""
-    target, source = call.args[:2]
+    target = call.args[0]
     if attr(call, "kind") != "add" or attr(call, "memory_order") not in (None, "relaxed"):
         return "only relaxed additions can be bulk copies"
     if dtype_of(target) != "float32":

@@ -36,4 +36,6 @@ SLOTS = {
         ("infer_layouts", infer_layouts),
     )
 }
-LOWERINGS: tuple[Lowering, ...] = (TMA_LOAD, TMA_STORE, TMA_REDUCE, STAGED_STORE, ASYNC_COPY, COPY_AND_EMPTY_GROUP, WGMMA, MMA, REDUCE, SCAN)
+LOWERINGS: tuple[Lowering, ...] = (
+    TMA_LOAD, TMA_STORE, TMA_REDUCE, STAGED_STORE, ASYNC_COPY, COPY_AND_EMPTY_GROUP, WGMMA, MMA, REDUCE, SCAN,
+)  # fmt: skip
