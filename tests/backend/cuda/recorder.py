@@ -89,10 +89,10 @@ def install(monkeypatch):
     return found
 
 
-def kernel_on_cpu(func, out_idx=None, target="cuda"):
+def kernel_on_cpu(func, out_idx=None, target="cuda", config=None):
     """The program compiled for CUDA, as a kernel that expects its tensors in the memory of the CPU."""
     target = parse_target(target)
-    artifact = build.build(lower_to(func, target, {}, STAGES[-1].name), context(target), "cpu")
+    artifact = build.build(lower_to(func, target, config or {}, STAGES[-1].name), context(target, config or {}), "cpu")
     kernel = JITKernel.from_artifact(func, signature_of(func, out_idx), target, {}, artifact)
     kernel._device = "cpu"
     return kernel

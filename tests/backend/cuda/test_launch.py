@@ -47,7 +47,20 @@ def test_grid_block_and_addresses(recorder):
     stub.kernel_on_cpu(vector_add())(a, b)
     (one,) = recorder.launches
     assert (one.name, one.grid, one.block, one.shared, one.stream) == ("main_kernel", (16, 1, 1), (128, 1, 1), 0, 0)
-    assert one.values == [address(a), address(b)] and one.attribute is None
+    assert one.values == [address(a), address(b)]
+
+
+def test_kernels_for_sm_90_are_launched_while_others_run(recorder):
+    """CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION is 6 in cuda.h; the kernel waits by itself."""
+    for arch, config, attribute in (("sm_90", {}, (6, 1)), ("sm_80", {}, None), ("sm_90", {"tl.disable_dependent_launch": True}, None)):
+        kernel = stub.kernel_on_cpu(vector_add(), target=f"cuda -arch={arch}", config=config)
+        kernel(array("float16", 16, 1024), array("float16", 16, 1024))
+        assert recorder.launches[-1].attribute == attribute
+        text = kernel.artifact.source
+        assert ("wait_for_kernels_before" in text) == (attribute is not None)
+        body = text[text.index("__global__") :]
+        if attribute is not None:  # before anything of the tensors
+            assert body.index("wait_for_kernels_before") < body.index("B[")
 
 
 def test_bytes_of_shared_memory(recorder):

@@ -228,10 +228,10 @@ class HostFunction:
         grid = [Var(f"grid_{axis}", "int64") for axis in "xyz"]
         binds = [Bind(var, extents[n] if n < len(extents) else _int64(1)) for n, var in enumerate(grid)]
         x, y, z = (tirx.Min(var, _int64(_MAX_GRID)) for var in grid)
-        (bx, by, bz), attribute = facts.block, self._word(COOPERATIVE) if facts.cooperative else _int64(0)
+        (bx, by, bz), (attribute, count) = facts.block, self._attributes(k)
         body: list[Stmt] = [
             self._set(0, _pair(x, y)), self._set(1, _pair(z, _int64(bx))), self._set(2, _int64(by | bz << 32)),
-            self._set(3, _int64(facts.shared)), self._set(5, attribute), self._set(6, _int64(int(facts.cooperative))),
+            self._set(3, _int64(facts.shared)), self._set(5, attribute), self._set(6, count),
             *self._parameters(k),
         ]  # fmt: skip
         status = Var("status", "int32")
@@ -245,6 +245,16 @@ class HostFunction:
         for condition in reversed(some):
             launch = IfThenElse(condition, launch, None)
         return seq([*binds, launch])
+
+    def _attributes(self, k: int) -> tuple[Expr, Expr]:
+        """The address of the launch attributes of a kernel, and their number."""
+        facts = self.kernels[k].facts
+        if facts.cooperative:
+            return self._word(COOPERATIVE), _int64(1)
+        if not facts.dependent:
+            return _int64(0), _int64(0)
+        attribute = self._word(self.row + _int32(k * KERNEL_WORDS + 1))  # 0 on a device that has no such launches
+        return attribute, tirx.Cast("int64", tirx.NE(attribute, _int64(0)))
 
     def _parameters(self, k: int) -> list[Stmt]:
         """Stores of the values and of their addresses."""

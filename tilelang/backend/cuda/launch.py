@@ -48,7 +48,9 @@ class _Attribute(ctypes.Structure):
     _fields_ = [("id", ctypes.c_int32), ("padding", ctypes.c_int32), ("value", ctypes.c_uint32 * 16)]
 
 
-_COOPERATIVE_ID = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE of cuda.h
+# Of cuda.h: CU_LAUNCH_ATTRIBUTE_COOPERATIVE, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION.
+_COOPERATIVE_ID, _DEPENDENT_ID = 2, 6
+_DEPENDENT_LAUNCH = (9, 0)  # first compute capability with it
 
 
 class _ThreadState(threading.local):
@@ -164,8 +166,14 @@ class Launcher:
                     word = self.kernel_word(device, careful, k)
                     if facts.cooperative:
                         self.words[word + 1] = self._kept(workspace(8, device, zero=True)).data_ptr()
-                        self.words[COOPERATIVE] = ctypes.addressof(self._kept(_Attribute(_COOPERATIVE_ID, 0, (ctypes.c_uint32 * 16)(1))))
+                        self.words[COOPERATIVE] = self._attribute(_COOPERATIVE_ID)
+                    elif facts.dependent and capability(device) >= _DEPENDENT_LAUNCH:
+                        self.words[word + 1] = self._attribute(_DEPENDENT_ID)
                     self.words[word] = driver.get_function(module, facts.name, facts.shared, device)
+
+    def _attribute(self, number: int) -> int:
+        """The address of a launch attribute that is set."""
+        return ctypes.addressof(self._kept(_Attribute(number, 0, (ctypes.c_uint32 * 16)(1))))
 
     def _kept(self, value: Any) -> Any:
         self._keep.append(value)
