@@ -7,6 +7,7 @@ from tilelang.backend.target import resolve_target
 from tilelang.ir.context import PassContext
 from tilelang.layout import make_swizzled_layout
 from tilelang.passes.choose_shared_layouts import choose_shared_layouts
+from tilelang.passes.specialize_warps import specialize_warps
 
 
 def chosen(program):
@@ -139,3 +140,33 @@ def test_tiles_that_parallel_loops_cross_get_rows_of_an_odd_number_of_words():
         "along": "row-major", "across": "rows padded by 4 bytes", "half": "rows padded by 4 bytes", "written": "rows padded by 8 bytes",
         "odd": "row-major", "transposed": "rows padded by 4 bytes",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("through", [False, True])
+def test_tiles_from_which_operands_are_made_are_swizzled(through):
+    """Where TMA brings them, since threads read them in the order of the operand; directly, or through another fragment."""
+
+    @T.prim_func
+    def main(W: T.Tensor((64, 256), "uint8"), X: T.Tensor((64, 512), "float16"), Y: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            packed, x = T.alloc_shared((64, 32), "uint8"), T.alloc_shared((64, 64), "float16")
+            raw, w, y = T.alloc_fragment((64, 32), "uint8"), T.alloc_fragment((64, 64), "float16"), T.alloc_fragment((64, 64), "float32")
+            T.clear(y)
+            for k in T.Pipelined(8, num_stages=2):
+                T.copy(W[0, k * 32], packed)
+                T.copy(X[0, k * 64], x)
+                if through:
+                    T.copy(packed, raw)
+                    for i, j in T.Parallel(64, 64):
+                        w[i, j] = T.cast((raw[i, j // 2] >> (j % 2 * 4)) & 15, "float16")
+                else:
+                    for i, j in T.Parallel(64, 64):
+                        w[i, j] = T.cast((packed[i, j // 2] >> (j % 2 * 4)) & 15, "float16")
+                T.gemm(w, x, y, transpose_B=True)
+            T.copy(y, Y)
+
+    target = resolve_target("simt -arch=sm_90a")
+    ctx = PassContext(target)
+    choose_shared_layouts(specialize_warps(main, ctx), ctx)
+    assert {str(b.name): layout.name for b, layout in ctx.shared_layouts.items()} == {"packed": "32-byte swizzle", "x": "128-byte swizzle"}
+    assert chosen(main)[0]["packed"] == "row-major"

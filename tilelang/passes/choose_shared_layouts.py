@@ -216,19 +216,28 @@ def _results(kernel: KernelRegion) -> set[Var]:
 
 
 def _sources(kernel: KernelRegion, roots: Mapping[Var, Var]) -> set[Var]:
-    """Tiles from which parallel loops make operands of products in fragments."""
+    """Tiles from which loops and copies make operands of products in fragments, directly or through other fragments."""
     operands: set[Var] = set()
-    walk(kernel.body, {Call: lambda c: operands.update(a.source for a in c.args[:2]) if op_name(c) == "tl.tileop.gemm" else None})
-    operands = {b for b in operands if b.scope() == FRAGMENT}
+    steps: list[tuple[set[Var], set[Var]]] = []  # what a loop or copy writes, what it reads
+
+    def note(node: Any) -> None:
+        touched = [a for a in accesses(node, roots) if is_buffer(a.root)]
+        steps.append(({a.root for a in touched if a.writes}, {a.root for a in touched if a.reads}))
+
+    def operator(call: Call) -> None:
+        if op_name(call) == "tl.tileop.gemm":
+            operands.update(a.source for a in call.args[:2] if a.source.scope() == FRAGMENT)
+        elif op_name(call) == "tl.tileop.copy":
+            note(call)
+
+    walk(kernel.body, {Call: operator, For: lambda f: note(f.body) if ANNOTATION_PARALLEL in (f.annotations or {}) else None})
     found: set[Var] = set()
-
-    def nest(loop: For) -> None:
-        touched = accesses(loop.body, roots) if ANNOTATION_PARALLEL in (loop.annotations or {}) else []
-        if any(a.writes and a.root in operands for a in touched):
-            found.update(a.root for a in touched if is_buffer(a.root) and a.root.scope() in SHARED_SCOPES)
-
-    if operands:
-        walk(kernel.body, {For: nest})
+    more = operands
+    while more:
+        read = {b for written, sources in steps if written & more for b in sources}
+        found |= {b for b in read if b.scope() in SHARED_SCOPES}
+        more = {b for b in read if b.scope() == FRAGMENT} - operands
+        operands |= more
     return found
 
 
