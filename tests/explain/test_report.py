@@ -1,5 +1,7 @@
 """`explain` on a program written by hand: stages, notes, memory as data, and the text of the command line."""
 
+from dataclasses import replace
+
 import pytest
 
 from tilelang.__main__ import main
@@ -7,6 +9,7 @@ from tilelang.compiler.compile import backend_for
 from tilelang.compiler.pipeline import stages_for
 from tilelang.errors import Location, TileValueError
 from tilelang.explain import explain, notes_text, overview, program_text, stages_text
+from tilelang.ir.context import Note
 from tilelang.ir.dialect import make_call
 from tilelang.ir.kernel import KernelRegion
 from tilelang.ir.tvm_api import AllocBuffer, Evaluate, PrimFunc, Var, decl_buffer, make_span, region, seq
@@ -62,6 +65,25 @@ def test_unchanged_stages_say_so(report):
 def test_notes_have_lines(report):
     assert {n.at.line for n in report.notes if n.at is not None} >= {11, 12, 13}
     assert "copy.py:11" in notes_text(report)
+
+
+def test_notes_tell_choices_with_what_declined_before_them(report):
+    here, other = Location("copy.py", 7), Location("copy.py", 3)
+    twice = [Note(here, "copy", "tma declined: rows of 6 bytes"), Note(here, "copy", "loops")] * 2
+    notes = (*twice, Note(other, "warp roles", "none: T.ws"), Note(here, "copy", "tma"), Note(None, "layout", "x"))
+    assert notes_text(replace(report, notes=notes)) == "\n".join([
+        "copy.py:3", "    warp roles: none: T.ws",
+        "copy.py:7", "    copy: loops (2 statements)", "        not tma: rows of 6 bytes", "    copy: tma",
+        "?", "    layout: x",
+    ])  # fmt: skip
+    assert notes_text(replace(report, notes=())) == "no notes"
+
+
+def test_notes_show_the_line_of_the_program(tmp_path, report):
+    file = tmp_path / "mine.py"
+    file.write_text("first\n    T.copy(A, B)\n")
+    shown = notes_text(replace(report, notes=(Note(Location(str(file), 2), "copy", "loops"),)))
+    assert shown == "mine.py:2  T.copy(A, B)\n    copy: loops"
 
 
 def test_memory_of_the_program(report):

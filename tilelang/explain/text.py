@@ -5,7 +5,13 @@ In: an `Explanation`. Out: strings that end without a newline.
 
 from __future__ import annotations
 
+import itertools
+import linecache
+from collections.abc import Sequence
+from pathlib import Path
+
 from ..compiler.tables import place, table
+from ..ir.context import DECLINED, Note
 from .report import SOURCE, Explanation
 
 
@@ -24,11 +30,40 @@ def stages_text(report: Explanation, times: bool = False) -> str:
 
 
 def notes_text(report: Explanation) -> str:
-    """The compiler's notes by line of the program."""
+    """The compiler's notes by line of the program: the line, what was chosen for it, and why the better ones declined."""
     if not report.notes:
         return "no notes"
     ordered = sorted(report.notes, key=lambda n: (n.at is None, n.at.line if n.at else 0))
-    return table(["line", "what", "note"], [[place(n.at), n.subject, " ".join(n.text.split())] for n in ordered])
+    lines: list[str] = []
+    for _, same_line in itertools.groupby(ordered, key=lambda n: (n.at.file, n.at.line) if n.at else None):
+        notes = list(same_line)
+        at = notes[0].at
+        source = linecache.getline(str(Path(at.file).absolute()), at.line).strip() if at else ""
+        lines.append(f"{place(at)}  {source}".rstrip())
+        lines += [f"    {text}" for text in _choices(notes)]
+    return "\n".join(lines)
+
+
+def _choices(notes: Sequence[Note]) -> list[str]:
+    """One line for each choice, then one for each that declined before it; the same choice for several statements is told once."""
+    found: dict[tuple[str, ...], int] = {}
+    declined: list[str] = []
+    for note in notes:
+        text = " ".join(note.text.split())
+        name, refused, reason = text.partition(DECLINED)
+        if refused:
+            declined.append(f"not {name}: {reason}")
+            continue
+        choice = (note.subject, text, *declined)
+        found[choice] = found.get(choice, 0) + 1
+        declined = []
+    if declined:
+        found[("", "", *declined)] = 1
+    lines = []
+    for (subject, text, *refusals), times in found.items():
+        lines.append(f"{subject}: {text}{f' ({times} statements)' if times > 1 else ''}" if text else "nothing")
+        lines += [f"    {refusal}" for refusal in refusals]
+    return lines
 
 
 def memory_text(report: Explanation) -> str:

@@ -12,6 +12,9 @@ from ..layout.shared import SharedLayout
 from ..target.target import Target
 
 
+DECLINED = " declined: "  # between the name of a lowering and its reason, in the text of a note
+
+
 @dataclass(frozen=True)
 class Note:
     """Something `explain` tells the user about a line: which lowering it got, why a better one declined."""

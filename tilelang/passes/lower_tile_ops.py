@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..ir.access import view_roots
-from ..ir.context import PassContext
+from ..ir.context import DECLINED, PassContext
 from ..ir.dialect import (
     ANNOTATION_ALLOC,
     ANNOTATION_PARALLEL,
@@ -58,7 +58,7 @@ from ..ir.tvm_api import (
     store,
 )  # fmt: skip
 from ..tileop import TILE_OPS
-from ..tileop.base import LowerContext
+from ..tileop.base import LowerContext, OtherKind
 from ..tileop.logical import LOGICAL_OPS, lower_logical
 from .thread_groups import groups_of
 
@@ -148,7 +148,8 @@ class _Lowerer:
         for lowering in self.passes.lowerings:
             if lowering.op == name:
                 reason = lowering.accepts(call, ctx)
-                self.passes.note(at, subject, lowering.name if reason is None else f"{lowering.name} declined: {reason}")
+                if not isinstance(reason, OtherKind):
+                    self.passes.note(at, subject, lowering.name if reason is None else f"{lowering.name}{DECLINED}{reason}")
                 if reason is None:
                     return lowering.lower
         self.passes.note(at, subject, "portable loops")

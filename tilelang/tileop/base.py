@@ -46,11 +46,16 @@ class TileOperator:
     lower: Callable[[Call, LowerContext], Stmt]
 
 
+class OtherKind(str):
+    """A reason that says no more than that a lowering is for another kind of call: no note is made of it."""
+
+
 @dataclass(frozen=True)
 class Lowering:
     """A faster way for one operator on one backend. accepts: None, or why this call is declined (told to the user by
-    `explain`). After acceptance an exception is a bug and propagates. layouts: on a GPU, the layouts that the lowering wants
-    for its fragment operands, asked before layouts are chosen; `accepts` then looks at the layouts that were chosen."""
+    `explain`, except for an `OtherKind`). After acceptance an exception is a bug and propagates. layouts: on a GPU, the layouts
+    that the lowering wants for its fragment operands, asked before layouts are chosen; `accepts` then looks at the layouts that
+    were chosen."""
 
     name: str
     op: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...ir.dialect import attr, make_call
+from ...ir.dialect import GLOBAL, SHARED_SCOPES, attr, make_call
 from ...ir.tvm_api import (
     Call,
     Evaluate,
@@ -27,7 +27,7 @@ from ...ir.tvm_api import (
     tirx,
 )  # fmt: skip
 from ...passes.async_chunks import chunk_elements
-from ...tileop.base import LowerContext, Lowering
+from ...tileop.base import LowerContext, Lowering, OtherKind
 from ...tileop.copy import COPY
 from ...tileop.loops import extents_of, mins_of, offset, wide_dims
 from .warps import threads_of
@@ -36,6 +36,9 @@ _MAX_UNROLLED = 16
 
 
 def _accepts(copied: Call, ctx: LowerContext) -> str | None:
+    source, target = copied.args[:2]
+    if source.source.scope() != GLOBAL or target.source.scope() not in SHARED_SCOPES:
+        return OtherKind("no copy of a tensor to a shared tile")
     if not (attr(copied, "async") or attr(copied, "prefer_instruction") == "async"):
         return "nothing overlaps with the copy"
     if ctx.per_thread or ctx.kernel is None:
@@ -70,7 +73,7 @@ def _commit(ctx: LowerContext) -> Stmt:
 
 
 def _asked_for(copied: Call, ctx: LowerContext) -> str | None:
-    return None if attr(copied, "prefer_instruction") == "async" else "the program does not count groups of copies"
+    return None if attr(copied, "prefer_instruction") == "async" else OtherKind("the program does not count groups of copies")
 
 
 def _lower_by_loops(copied: Call, ctx: LowerContext) -> Stmt:

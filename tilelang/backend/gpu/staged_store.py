@@ -20,7 +20,7 @@ from ...layout.shared import SharedLayout
 from ...passes.choose_shared_layouts import storage_bits
 from ...passes.tma_boxes import MAX_EXTENT, STRIDE_BYTES, tma_reason
 from ...target.limits import shared_bytes
-from ...tileop.base import LowerContext, Lowering
+from ...tileop.base import LowerContext, Lowering, OtherKind
 from ...tileop.loops import extents_of, mins_of, nest, offset, read, tile, wide_dims, write
 from .gemm import is_whole
 from .tma import TMA_STORE
@@ -34,7 +34,7 @@ _PLAIN = ("tl.tileop.copy", "tl.tileop.fill", "tl.tileop.gemm")
 def _accepts(call: Call, ctx: LowerContext) -> str | None:
     source, target = call.args[:2]
     if source.source.scope() != FRAGMENT or target.source.scope() != GLOBAL or len(call.args) > 2:
-        return "no copy of a fragment to a tensor"
+        return OtherKind("no copy of a fragment to a tensor")
     if ctx.per_thread or ctx.kernel is None:
         return "the copy belongs to one thread"
     if attr(call, "disable_tma"):

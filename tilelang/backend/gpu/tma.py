@@ -19,7 +19,7 @@ from ...ir.kernel import KernelRegion
 from ...ir.tvm_api import Call, Evaluate, Expr, For, ForKind, IfThenElse, Stmt, TensorRegion, Var, const, dtype_of, region, seq, tirx
 from ...passes.issuing_threads import THREAD
 from ...passes.tma_boxes import added_copy, boxes_of, bytes_of_copy, part_of_boxes, reduce_reason, row_major, sides, tma_reason
-from ...tileop.base import LowerContext, Lowering
+from ...tileop.base import LowerContext, Lowering, OtherKind
 from ...tileop.loops import mins_of, offset
 from .warps import threads_of
 
@@ -37,8 +37,10 @@ def _reason(call: Call, ctx: LowerContext) -> str | None:
 
 def _accepts_load(call: Call, ctx: LowerContext) -> str | None:
     found = sides(call)
-    if found is None or not found[2] or len(call.args) < 3:
-        return "a load without a barrier of its own"
+    if found is None or not found[2]:
+        return OtherKind("no load of a shared tile")
+    if len(call.args) < 3:
+        return "a load without a barrier of its own: no pipelined loop, and not T.tma_copy"
     if attr(call, "tma") == LOAD:  # the pass that set it has asked
         return None
     if ctx.per_thread and attr(call, "tma") != THREAD:
@@ -49,7 +51,7 @@ def _accepts_load(call: Call, ctx: LowerContext) -> str | None:
 def _accepts_store(call: Call, ctx: LowerContext) -> str | None:
     found = sides(call)
     if found is None or found[2]:
-        return "no store of a shared tile"
+        return OtherKind("no store of a shared tile")
     return "the copy belongs to one thread" if ctx.per_thread else _reason(call, ctx)
 
 
