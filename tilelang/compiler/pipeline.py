@@ -26,6 +26,7 @@ from ..passes.defer_bulk_waits import defer_bulk_waits
 from ..passes.fence_proxies import fence_proxies
 from ..passes.guard_bounds import guard_bounds
 from ..passes.insert_barriers import insert_barriers
+from ..passes.lane_arithmetic import lane_arithmetic
 from ..passes.lower_tile_ops import lower_tile_ops
 from ..passes.name_effects import name_effects
 from ..passes.partition_loops import partition_loops
@@ -59,6 +60,7 @@ STAGES = (
     # loops -> threads (a GPU; the CPU has left the list)
     Stage("partition_loops", THREADS, partition_loops),
     Stage("simplify_threads", THREADS, simplify),
+    Stage("lane_arithmetic", THREADS, lane_arithmetic),
     Stage("insert_barriers", THREADS, insert_barriers),
     Stage("apply_shared_layouts", THREADS, apply_shared_layouts),
     Stage("plan_shared", THREADS, plan_shared),

@@ -13,6 +13,28 @@ from tilelang.ir.tvm_api import AllocBuffer, Call, For, shape_of
 from tilelang.target.target import parse_target
 
 
+def held(M=32, N=16, K=512, BK=128, threads=128):
+    """A is made in registers, from numbers of 8 bits, and B is the narrow operand."""
+
+    @T.prim_func
+    def main(W: T.Tensor((M, K), "int8"), X: T.Tensor((N, K), "float16"), C: T.Tensor((M, N), "float32")):
+        with T.Kernel(1, threads=threads):
+            bytes_shared = T.alloc_shared((M, BK), "int8")
+            x = T.alloc_shared((N, BK), "float16")
+            w = T.alloc_fragment((M, BK), "float16")
+            c = T.alloc_fragment((M, N), "float32")
+            T.clear(c)
+            for k in T.Pipelined(K // BK, num_stages=2):
+                T.copy(W[0, k * BK], bytes_shared)
+                T.copy(X[0, k * BK], x)
+                for i, j in T.Parallel(M, BK):
+                    w[i, j] = T.cast(bytes_shared[i, j], "float16") * T.cast(2, "float16")
+                T.gemm(w, x, c, transpose_B=True)
+            T.copy(c, C)
+
+    return main
+
+
 def product(M=16, N=32, K=512, BK=128, threads=128, stages=2, dtype="bfloat16", acc="float32", transposed=True, between="", BN=32):
     @T.prim_func
     def main(X: T.Tensor((M, K), dtype), W: T.Tensor((N, K) if transposed else (K, N), dtype), C: T.Tensor((M, N), acc)):
@@ -131,3 +153,15 @@ def test_results(target, transposed):
 )  # fmt: skip
 def test_results_of(options):
     check(**options)
+
+
+@pytest.mark.parametrize("options", [{}, {"threads": 256}, {"M": 16, "N": 8}, {"BK": 32}, {"M": 48}])
+@pytest.mark.parametrize("target", ["simt", "simt -arch=sm_80"])
+def test_an_operand_in_registers(options, target):
+    """Each slice of warps makes its own part of the operand: nothing goes through shared memory."""
+    M, N = options.get("M", 32), options.get("N", 16)
+    w, x, c = values((M, 512), "int8"), values((N, 512), "float16"), np.zeros((M, N), np.float32)
+    notes = run(held(**options), w, x, c, target=target)
+    np.testing.assert_array_equal(c, 2 * w.astype(np.float64) @ x.astype(np.float64).T)
+    assert any("slices of the warps divide K" in text for text in notes["gemm"])
+    assert "conversion" not in notes

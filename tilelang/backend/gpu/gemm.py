@@ -127,7 +127,7 @@ def _accumulates_in_place(p: _Product) -> bool:
 def _reads_registers(p: _Product) -> bool:
     """Can the instructions take A from the registers of a fragment, given the right layout?"""
     m, _, k = p.instruction.shape
-    fits = p.size[0] % m == 0 and p.size[2] % k == 0 and not p.transposed[0] and p.grid.slices == 1
+    fits = p.size[0] % m == 0 and p.size[2] % (k * p.grid.slices) == 0 and not p.transposed[0]
     return p.a.source.scope() == FRAGMENT and fits and is_whole(p.a) and not p.a.source.same_as(p.c.source)
 
 

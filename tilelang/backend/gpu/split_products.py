@@ -5,7 +5,7 @@ which sums over its own S-th of K in registers of its own. Behind the outermost 
 are added up through shared memory. Otherwise a tile with fewer instructions than the block has warps would leave some idle, and
 each of the others would load all of one operand: that is what products with up to 16 rows spend their time on.
 
-S is the number that takes the fewest clocks by the estimate of `_clocks`. What declines: operands that are not in shared memory, sizes that
+S is the number that takes the fewest clocks by the estimate of `_clocks`. What declines: a B that is not in shared memory, sizes that
 instructions do not divide, products that warpgroups execute, thread groups of the program's own.
 """
 
@@ -86,6 +86,11 @@ class _Product:
     clears: bool
 
     @property
+    def held(self) -> bool:
+        """Is A in registers?"""
+        return self.stmt.value.args[0].source.scope() == FRAGMENT
+
+    @property
     def accumulator(self) -> Var:
         return self.stmt.value.args[2].source
 
@@ -146,8 +151,9 @@ class _Splitter:
 
     def _product(self, stmt: Evaluate) -> _Product | None:
         a, b, c, clear = stmt.value.args
-        scopes = a.source.scope() in SHARED_SCOPES and b.source.scope() in SHARED_SCOPES and c.source.scope() == FRAGMENT
-        if not (scopes and is_whole(c) and isinstance(clear, IntImm)) or c.source in self.seen:
+        held = a.source.scope() == FRAGMENT and is_whole(a) and not attr(stmt.value, "transpose_A")
+        placed = (held or a.source.scope() in SHARED_SCOPES) and b.source.scope() in SHARED_SCOPES and c.source.scope() == FRAGMENT
+        if not (placed and is_whole(c) and isinstance(clear, IntImm)) or c.source in self.seen or a.source.same_as(c.source):
             return None
         size = (*extents_of(c)[-2:], extents_of(a)[-2 if attr(stmt.value, "transpose_A") else -1])
         instruction = matrix_instruction(stmt.value, self.ctx)
@@ -206,7 +212,8 @@ class _Splitter:
         inner = product.around[_place(stmt, product.around) :]
         trips = math.prod(int(s.extent) if isinstance(s.extent, IntImm) else _UNKNOWN_TRIPS for s in inner)
         row = k * product.instruction.operands[1].bytes * WARP // (m * k)
-        loads = (grid.m_tiles * m + grid.n_tiles * n) * row * grid.count * slices / _BYTES_A_CLOCK  # of one step of all slices
+        loaded = grid.n_tiles * n + (0 if product.held else grid.m_tiles * m)
+        loads = loaded * row * grid.count * slices / _BYTES_A_CLOCK  # of one step of all slices
         return trips * (product.size[2] // k // slices) * (loads + _STEP)
 
     def _sum(self, product: _Product, slices: int) -> float:

@@ -110,10 +110,10 @@ class WarpGrid:
         return Fragment(tuple(shape), place)
 
     def left(self, shape: Sequence[int]) -> Fragment:
-        """The fragment of A (..., M, K) as a register operand: every column of warps holds a copy."""
+        """The fragment of A (..., M, K) as a register operand: every column of warps holds a copy, every slice its part of K."""
         m, _, k = self.instruction.shape
-        atom, k_tiles = self.instruction.operands[1].layout, -(-shape[-1] // k)
-        assert atom is not None and self.slices == 1
+        atom, k_tiles = self.instruction.operands[1].layout, -(-shape[-1] // k // self.slices)
+        assert atom is not None and (self.slices == 1 or shape[-1] % (k * self.slices) == 0)
         per_lane, rank = atom.get_register_size(), len(shape)
 
         def place(*index: Any) -> tuple[Any, Any]:
@@ -121,7 +121,9 @@ class WarpGrid:
             copy = index[rank] if len(index) > rank else 0
             lane, register = atom.forward([i % m, r % k])
             warp = i // (m * self.m_tiles) * self.columns + copy
-            return warp * WARP + lane, (i // m % self.m_tiles * k_tiles + r // k) * per_lane + register
+            if self.slices > 1:
+                warp = r // (k * k_tiles) * (self.rows * self.columns) + warp
+            return warp * WARP + lane, (i // m % self.m_tiles * k_tiles + r // k % k_tiles) * per_lane + register
 
         return Fragment(tuple(shape), place, replicate=self.columns)
 
