@@ -24,6 +24,7 @@ PROGRAMS = {
     "gemm NT": ("gemm", {**GEMM, "dtype": "bfloat16", "transpose_B": True}, "HGMMA"),
     "gemm of one warpgroup": ("gemm", {**GEMM, "dtype": "bfloat16", "block_M": 64, "block_N": 128, "stages": 6, "threads": 128}, "HGMMA"),
     "gemm of float8": ("gemm", FP8, "QGMMA"),
+    "gemm of float8 with scales": ("gemm_fp8", {"M": 8192, "N": 8192, "K": 8192}, "QGMMA"),
     "gemm of unpacked int4": ("dequantize_gemm_w4a16", {**GEMM, "fmt": "int4"}, "HGMMA"),
     "gemm of unpacked fp4": ("dequantize_gemm_w4a16", {**GEMM, "fmt": "fp4"}, "HGMMA"),
     "attention, full": ("flash_attention", {**ATTENTION, "dim": 128, "causal": False}, "HGMMA"),
