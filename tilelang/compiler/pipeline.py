@@ -23,6 +23,7 @@ from ..passes.apply_shared_layouts import apply_shared_layouts
 from ..passes.check_initialisation import check_initialisation
 from ..passes.check_program import check_program
 from ..passes.defer_bulk_waits import defer_bulk_waits
+from ..passes.facts import sizes_of
 from ..passes.fence_proxies import fence_proxies
 from ..passes.guard_bounds import guard_bounds
 from ..passes.insert_barriers import insert_barriers
@@ -96,6 +97,7 @@ def run(func: PrimFunc, backend: Backend, ctx: PassContext, seconds: dict[str, f
     names = [stage.name for stage in stages_for(backend)]
     if unknown := [name for name in dump if name not in (*names, "all")]:
         warn(f"TILELANG_DUMP: target {backend.kind} has no stage {', '.join(unknown)}; there are {', '.join(names)}, all", TileWarning)
+    ctx.sizes = sizes_of(func)
     for stage in stages_for(backend):
         assert stage.run is not None
         start = time.perf_counter()

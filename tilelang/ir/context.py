@@ -40,7 +40,8 @@ class PassContext:
     """Handed to every stage. `config`: pass configuration by its string key, e.g. "tl.disable_safe_memory_legalize".
     `lowerings`: the backend's `tileop.base.Lowering` records, best first. `fragments`: plans by fragment buffer, made by
     `infer_layouts`. `memory`: the plan of shared memory, made by `plan_shared`. `shared_layouts`: where the elements of shared
-    buffers lie, made by `choose_shared_layouts`; a buffer that is missing is row-major. `again`: lowers the program once more, with these
+    buffers lie, made by `choose_shared_layouts`; a buffer that is missing is row-major. `sizes`: least and greatest value of the
+    symbols in the parameters' shapes, set when the first stage begins. `again`: lowers the program once more, with these
     changes of the configuration, and gives its last form and context; None where the program is not at hand."""
 
     target: Target
@@ -50,6 +51,7 @@ class PassContext:
     fragments: dict[Any, FragmentPlan] = field(default_factory=dict)
     memory: list[Any] = field(default_factory=list)
     shared_layouts: dict[Any, SharedLayout] = field(default_factory=dict)
+    sizes: Mapping[Any, tuple[int, int]] = field(default_factory=dict)
     again: Callable[[Mapping[str, Any]], tuple[Any, PassContext]] | None = None
 
     def note(self, at: Location | None, subject: str, text: str) -> None:

@@ -63,6 +63,10 @@ if TYPE_CHECKING:
 
     class Analyzer(_Node): ...
 
+    class ConstIntBound(_Node): ...
+
+    class ModularSet(_Node): ...
+
     class ForKind(_Node): ...
 
     class IRModule(_Node): ...
@@ -96,7 +100,7 @@ else:
     from tvm import tirx
     from tvm.ir import Call, Expr, IRModule, Op, Range, SourceName, Span, StringImm, TensorLoad, TensorRegion, Var
     from tvm.script.ir_builder import IRBuilder
-    from tvm.sym import Analyzer
+    from tvm.sym import Analyzer, ConstIntBound, ModularSet
     from tvm.tirx import (
         AllocBuffer,
         AssertStmt,
@@ -129,9 +133,9 @@ structural_walk, structural_mutate, structural_visit, structural_map = (
 PREORDER, POSTORDER = int(ffi.WalkOrder.PREORDER), int(ffi.WalkOrder.POSTORDER)
 
 __all__ = [
-    "POSTORDER", "PREORDER", "AllocBuffer", "Analyzer", "AssertStmt", "AttrStmt", "Bind", "BufferStore", "Call", "Cast", "DeclBuffer",
-    "Evaluate", "Expr", "FloatImm", "For", "ForKind", "IRModule", "IfThenElse", "IntImm", "IterVar", "Op", "PrimFunc", "Range", "SeqStmt",
-    "Span", "Stmt", "StringImm", "TensorLoad", "TensorRegion", "Var", "While", "const", "decl_buffer", "dtype_of", "effect_of",
+    "POSTORDER", "PREORDER", "AllocBuffer", "Analyzer", "AssertStmt", "AttrStmt", "Bind", "BufferStore", "Call", "Cast", "ConstIntBound",
+    "DeclBuffer", "Evaluate", "Expr", "FloatImm", "For", "ForKind", "IRModule", "IfThenElse", "IntImm", "IterVar", "ModularSet", "Op",
+    "PrimFunc", "Range", "SeqStmt", "Span", "Stmt", "StringImm", "TensorLoad", "TensorRegion", "Var", "While", "const", "decl_buffer", "dtype_of", "effect_of",
     "ffi", "ffi_function", "in_tvm_script", "is_buffer", "is_expr", "linear_coefficients", "load", "location_of",
     "location_of_span", "make_span", "region", "register_op", "script_alloc", "script_store", "seq", "shape_of", "static_shape", "store",
     "structural_map", "structural_mutate", "structural_visit", "structural_walk", "tirx", "tvm", "tvm_ir", "type_indices",

@@ -60,7 +60,7 @@ def apply_shared_layouts(func: PrimFunc, ctx: PassContext) -> PrimFunc:
     def of_kernel(kernel: KernelRegion) -> Stmt:
         found = {b: ctx.shared_layouts[b] for b in allocations(kernel.body) if b in ctx.shared_layouts}
         moved = {b: layout for b, layout in found.items() if not layout.is_row_major}
-        return (_Applier(kernel, moved).run() if moved else kernel).to_stmt()
+        return (_Applier(kernel, moved, ctx.sizes).run() if moved else kernel).to_stmt()
 
     return func.with_body(map_kernels(func.body, of_kernel))
 
@@ -68,10 +68,10 @@ def apply_shared_layouts(func: PrimFunc, ctx: PassContext) -> PrimFunc:
 class _Applier:
     """Rewrites one kernel region; its facts follow the program's order."""
 
-    def __init__(self, kernel: KernelRegion, layouts: Mapping[Var, SharedLayout]) -> None:
+    def __init__(self, kernel: KernelRegion, layouts: Mapping[Var, SharedLayout], sizes: Mapping[Var, tuple[int, int]]) -> None:
         self.kernel, self.layouts = kernel, layouts
         self.flat = {b: _flat(b, layout) for b, layout in layouts.items()}
-        self.facts = Facts()
+        self.facts = Facts(sizes)
         self.unrolled: set[Var] = set()  # variables of unrolled loops
         self.lane: tuple[Var, int] | None = None  # of the loop whose iterations are a vector
         for var, extent in (*kernel.blocks, *kernel.threads):
@@ -206,7 +206,7 @@ class _Applier:
             indices = [self.simple(i) for i in indices]  # looks through names, which may hold the lane
             if not any(uses(i, var) for i in indices[:-1]):
                 last = self.simple(indices[-1] - _int32(var))
-                if not uses(last, var) and self.multiple(last, count):
+                if not uses(last, var) and self.facts.multiple_of(last, count):
                     return self.offset(layout, [*indices[:-1], last]) + _int32(var)
         return self.offset(layout, indices)
 
@@ -214,18 +214,12 @@ class _Applier:
         """Elements of a region that are neighbours in memory, in order; None if they are not."""
         *others, count = extents
         if all(e == 1 for e in others):
-            return count if layout.keeps(count) and (count == 1 or self.multiple(starts[-1], count)) else None
+            return count if layout.keeps(count) and (count == 1 or self.facts.multiple_of(starts[-1], count)) else None
         *lead, rows = others
         whole = layout.swizzle and all(e == 1 for e in lead) and count == layout.columns and rows <= layout.tile[-2]
-        if whole and self.multiple(starts[-1], count) and self.multiple(starts[-2], 8):
+        if whole and self.facts.multiple_of(starts[-1], count) and self.facts.multiple_of(starts[-2], 8):
             return rows * count
         return None
-
-    def multiple(self, value: Expr, count: int) -> bool:
-        if isinstance(value, IntImm):
-            return int(value) % count == 0
-        known = self.facts.analyzer.modular_set(self.facts.sound(value))
-        return int(known.coeff) % count == 0 and int(known.base) % count == 0
 
     def offset(self, layout: SharedLayout, indices: Sequence[Expr]) -> Expr:
         """Elements from the start of the buffer."""
@@ -242,7 +236,7 @@ class _Applier:
 
     def divided(self, terms: Sequence[Expr], unit: int = 1) -> tuple[list[Expr], list[Expr]]:
         """(terms that are constants once the loops are unrolled, and multiples of `unit`; the others)"""
-        fixed = [all(v in self.unrolled for v in _variables(t)) and (unit == 1 or self.multiple(t, unit)) for t in terms]
+        fixed = [all(v in self.unrolled for v in _variables(t)) and (unit == 1 or self.facts.multiple_of(t, unit)) for t in terms]
         return [t for t, f in zip(terms, fixed, strict=True) if f], [t for t, f in zip(terms, fixed, strict=True) if not f]
 
     def simple(self, value: Any) -> Expr:
@@ -258,7 +252,7 @@ class _Applier:
         below = 0  # all terms so far are less than 2 ** below
         for k in order:
             low, high = bounds[k]
-            if low < 0 or (below and not self.multiple(terms[k], 1 << below)):
+            if low < 0 or (below and not self.facts.multiple_of(terms[k], 1 << below)):
                 return [value]
             below = max(below, high.bit_length())
         return terms

@@ -87,19 +87,19 @@ class _Loop:
 class BarrierPlanner:
     """Barriers of one kernel region.
 
-    own: separate conflicting accesses to the same buffer. reads, only: see `Footprints`. unresolved: after `solve`, the
+    own: separate conflicting accesses to the same buffer. reads, only: see `Footprints`. sizes: see `Facts`. unresolved: after `solve`, the
     conflicts that no barrier can separate.
     """
 
     def __init__(
         self, kernel: KernelRegion, roots: Mapping[Var, Var], own: bool = True, reads: bool = False,
-        only: Collection[Var] | None = None,
+        only: Collection[Var] | None = None, sizes: Mapping[Var, tuple[int, int]] | None = None,
     ) -> None:  # fmt: skip
         self.kernel, self.own = kernel, own
         self.sharing: Mapping[Var, Collection[Var]] = {}
         uniform = ThreadUniformity(kernel, roots)
         self.prints = Footprints(kernel, uniform, roots, reads, only)
-        self.facts = Facts()
+        self.facts = Facts(sizes)
         for var, extent in (*kernel.threads, *kernel.blocks):
             self.facts.bind_range(var, 0, extent)
         walk(kernel.body, {For: lambda loop: self.facts.bind_range(loop.loop_var, loop.min, loop.extent),

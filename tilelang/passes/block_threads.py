@@ -11,7 +11,7 @@ Memory of a thread that varies gets a leading dimension: the linear index x + ex
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -67,7 +67,7 @@ def block_threads(func: PrimFunc, ctx: PassContext) -> PrimFunc:
     roots = view_roots(func.body)
 
     def kernel(region: KernelRegion) -> Stmt:
-        return (_Block(region, roots).run() if has_threads(region) else region).to_stmt()
+        return (_Block(region, roots, ctx.sizes).run() if has_threads(region) else region).to_stmt()
 
     body = map_kernels(func.body, kernel)
     return func if body.same_as(func.body) else func.with_body(body)
@@ -97,11 +97,11 @@ class _Run:
 class _Block:
     """The rewrite of one kernel region."""
 
-    def __init__(self, kernel: KernelRegion, roots: dict[Var, Var]) -> None:
+    def __init__(self, kernel: KernelRegion, roots: dict[Var, Var], sizes: Mapping[Var, tuple[int, int]]) -> None:
         self.kernel, self.roots = kernel, roots
         self.space = ThreadSpace(kernel)
         self.uniform = Uniformity(kernel, roots)
-        self.conflicts = Conflicts(kernel, self.uniform)
+        self.conflicts = Conflicts(kernel, self.uniform, sizes)
         self.warp = WarpOps(self.space)
         self.runs: list[_Run] = []
         self.copies: dict[Var, Var] = {}  # memory of threads -> its version with a leading thread dimension

@@ -29,7 +29,7 @@ _STORE, _WAIT, _ALLREDUCE = "tl.tma_store", "tl.bulk_wait", "tirx.tvm_thread_all
 def defer_bulk_waits(func: PrimFunc, ctx: PassContext) -> PrimFunc:
     """Move the waits of every kernel region that holds bulk stores."""
     roots = view_roots(func.body)
-    return func.with_body(map_kernels(func.body, lambda kernel: _defer(kernel, roots).to_stmt()))
+    return func.with_body(map_kernels(func.body, lambda kernel: _defer(kernel, roots, ctx).to_stmt()))
 
 
 @dataclass(eq=False)
@@ -51,10 +51,10 @@ class _Node:
         (self.before if ahead else self.behind).setdefault(str(wait), wait)
 
 
-def _defer(kernel: KernelRegion, roots: Mapping[Var, Var]) -> KernelRegion:
+def _defer(kernel: KernelRegion, roots: Mapping[Var, Var], ctx: PassContext) -> KernelRegion:
     root = _tree(kernel.body)
     stores = [n for n in _nodes(root) if n.kind == "store"]
-    boxes = StoreBoxes(kernel)
+    boxes = StoreBoxes(kernel, ctx.sizes)
     for store in stores:
         mine, others = _Order(store, boxes).places()
         store.complete = bool(others)

@@ -51,7 +51,7 @@ from ..ir.tvm_api import (
     store,
     tirx,
 )  # fmt: skip
-from .facts import Facts, conjuncts, holds_load, negated
+from .facts import Facts, conjuncts, holds_load, negated, sizes_of
 from .widen_indices import widened
 
 Conditions = list[Expr]  # all must hold for the statement to happen
@@ -84,7 +84,7 @@ class _Guard:
     not depend on it out of its body."""
 
     def __init__(self, func: PrimFunc, ctx: PassContext) -> None:
-        self.facts = Facts()
+        self.facts = Facts(sizes_of(func))
         self.body = func.body
         self.roots = view_roots(func.body)
         self.all_scopes = not ctx.target.is_gpu
@@ -328,7 +328,7 @@ class _Guard:
 
     def may_wrap(self, index: Expr) -> bool:
         """Arithmetic on values from memory, or on names for them? (All other index arithmetic is known to fit.)"""
-        return not isinstance(index, Var | TensorLoad | IntImm | tirx.Ramp) and (holds_load(index) or self.facts.any_unknown(index))
+        return not isinstance(index, Var | TensorLoad | IntImm | tirx.Ramp) and (holds_load(index) or self.facts.any_data(index))
 
     def warn_if_never(self, buffer: Var, indices: Sequence[Expr]) -> None:
         if self.depth or self.span is None:

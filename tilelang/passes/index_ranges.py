@@ -86,6 +86,11 @@ class IndexRanges:
         if isinstance(expr, tirx.Not):
             self._interval(expr.a)
             return 0, 1
+        if isinstance(expr, tirx.Broadcast):
+            return self._interval(expr.value)
+        if isinstance(expr, tirx.Ramp):
+            first, steps = self._interval(expr.base), [s * (int(expr.lanes) - 1) for s in self._interval(expr.stride)]
+            return self._result((first[0] + min(0, *steps), first[1] + max(0, *steps)), dtype_of(expr).partition("x")[0])
         self._data = self._data or isinstance(expr, TensorLoad)
         return _of_type(expr)
 

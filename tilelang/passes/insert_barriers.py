@@ -23,7 +23,7 @@ def insert_barriers(func: PrimFunc, ctx: PassContext) -> PrimFunc:
     roots = view_roots(func.body)
 
     def of_kernel(kernel: KernelRegion) -> Stmt:
-        planner = BarrierPlanner(kernel, roots, only=_compilers_own(kernel) if ctx.flag(KEY_OFF) else None)
+        planner = BarrierPlanner(kernel, roots, only=_compilers_own(kernel) if ctx.flag(KEY_OFF) else None, sizes=ctx.sizes)
         if not planner.prints.relevant or kernel.num_threads == 1:
             return kernel.to_stmt()
         planner.solve()

@@ -91,7 +91,7 @@ class _Planner:
         if self._all_meet():
             apart = [set(range(len(self.requests))) - {k} for k in range(len(self.requests))]
             return self._finish(self.kernel, self._pack(apart, 0), apart, {})
-        planner = BarrierPlanner(self.kernel, self.roots, own=False, reads=True)
+        planner = self._planner()
         lives = life_ranges(planner.tree)
         apart = self._apart(lives)
         bound, _ = peak(*self._lived(lives))
@@ -169,10 +169,13 @@ class _Planner:
         return found
 
     # ---------------------------------------------------------------- results
+    def _planner(self) -> BarrierPlanner:
+        return BarrierPlanner(self.kernel, self.roots, own=False, reads=True, sizes=self.ctx.sizes)
+
     def _check_budget(self, offsets: Sequence[int], lives: Mapping[Var, Life], apart: Sequence[set[int]]) -> None:
         total = extent(offsets, [r.bytes for r in self.requests]) + self.static
         if total > self.limit:
-            lived, _ = self._lived(lives or life_ranges(BarrierPlanner(self.kernel, self.roots, own=False, reads=True).tree))
+            lived, _ = self._lived(lives or life_ranges(self._planner().tree))
             needs = [r.need(lived.get(r.buffer)) for r in self.requests]
             budget = Budget(self.limit, self.static, architecture(self.ctx.target), apart, location_of(self.kernel))
             check_budget(needs, total, budget)

@@ -39,14 +39,14 @@ from ..ir.tvm_api import (
     store,
     tirx,
 )  # fmt: skip
-from .facts import COMPARISONS, Facts, conjuncts, holds_load, negated
+from .facts import COMPARISONS, Facts, conjuncts, holds_load, negated, sizes_of
 
 _LEAVES = (Var, IntImm)
 
 
 def simplify(func: PrimFunc, ctx: PassContext) -> PrimFunc:
     """The program with simpler index arithmetic. Spans of statements stay."""
-    body = _Simplifier().stmt(func.body)
+    body = _Simplifier(func).stmt(func.body)
     return func if body.same_as(func.body) else func.with_body(body)
 
 
@@ -57,8 +57,8 @@ def is_no_op(stmt: Stmt) -> bool:
 class _Simplifier:
     """Rewrite rules that share one set of facts; the traversal is in program order."""
 
-    def __init__(self) -> None:
-        self.facts = Facts()
+    def __init__(self, func: PrimFunc) -> None:
+        self.facts = Facts(sizes_of(func))
         self.rules = {
             SeqStmt: self.sequence, For: self.loop, IfThenElse: self.branch, While: self.repeat, AttrStmt: self.attribute,
             BufferStore: self.store, TensorLoad: self.load, TensorRegion: self.region, Bind: self.bind, tirx.Select: self.select,

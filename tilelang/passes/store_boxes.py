@@ -6,7 +6,7 @@ elements, the second one in the same iteration of the loops around it or in a la
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,10 +29,10 @@ class _Span:
 
 
 class StoreBoxes:
-    """Boxes of the stores of one kernel."""
+    """Boxes of the stores of one kernel. sizes: see `Facts`."""
 
-    def __init__(self, kernel: KernelRegion) -> None:
-        self.facts, self.values, self.loops = Facts(), dict[Var, Expr](), dict[Var, For]()
+    def __init__(self, kernel: KernelRegion, sizes: Mapping[Var, tuple[int, int]]) -> None:
+        self.facts, self.values, self.loops = Facts(sizes), dict[Var, Expr](), dict[Var, For]()
         for var, extent in (*kernel.blocks, *kernel.threads):
             self.facts.bind_range(var, 0, extent)
         walk(kernel.body, {For: self._loop, Bind: self._bind})

@@ -7,6 +7,7 @@ index holds every thread index with a factor larger than everything else in it t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import combinations_with_replacement
 from typing import Any
 
@@ -22,12 +23,12 @@ _WIDE = 1 << 40
 
 
 class Conflicts:
-    """Questions about one kernel region; answers are kept by statement."""
+    """Questions about one kernel region; answers are kept by statement. sizes: see `Facts`."""
 
-    def __init__(self, kernel: KernelRegion, uniform: Uniformity) -> None:
+    def __init__(self, kernel: KernelRegion, uniform: Uniformity, sizes: Mapping[Var, tuple[int, int]]) -> None:
         self.uniform = uniform
         self.axes = [(var, extent) for var, extent in kernel.threads if extent > 1]
-        self.facts = Facts()
+        self.facts = Facts(sizes)
         self._known: dict[Stmt, list[Access]] = {}
         self.values: dict[Var, Expr] = {}
         self.sizes: dict[Var, int] = {}

@@ -161,7 +161,7 @@ def _form_reason(call: Call, kernel: KernelRegion, ctx: PassContext) -> str | No
         _values_reason(tensor, tile, is_load, kernel)
         or _tensor_reason(tensor, element.bytes)
         or _tile_reason(tensor, tile, element.bytes, kernel, ctx)
-        or _corner_reason(tensor, element.bytes, is_load, kernel)
+        or _corner_reason(tensor, element.bytes, is_load, _facts(kernel, ctx))
     )
 
 
@@ -280,20 +280,19 @@ def _starts_well(tile: TensorRegion, layout: SharedLayout, size: int) -> bool:
     return prover.can_prove(first % const(SHARED_BYTES, dtype_of(first)) == 0)
 
 
-def _corner_reason(tensor: TensorRegion, size: int, is_load: bool, kernel: KernelRegion) -> str | None:
+def _corner_reason(tensor: TensorRegion, size: int, is_load: bool, facts: Facts) -> str | None:
     """A box begins at a multiple of 16 bytes of a row, one that is stored not before the tensor (CUDA programming guide, tensor copies)."""
-    facts, name, count = _facts(kernel), tensor.source.name, STRIDE_BYTES // size
-    known = facts.analyzer.modular_set(facts.sound(tensor.region[-1].min))
-    if int(known.coeff) % count or int(known.base) % count:
+    name = tensor.source.name
+    if not facts.multiple_of(tensor.region[-1].min, STRIDE_BYTES // size):
         return f"the block may begin inside of {STRIDE_BYTES} bytes of a row of {name}"
     if not is_load and any(facts.bounds(low)[0] < 0 for low in mins_of(tensor)):
         return f"the block may begin before {name}"
     return None
 
 
-def _facts(kernel: KernelRegion) -> Facts:
+def _facts(kernel: KernelRegion, ctx: PassContext) -> Facts:
     """What is known of the kernel's variables."""
-    facts = Facts()
+    facts = Facts(ctx.sizes)
     for var, extent in (*kernel.blocks, *kernel.threads):
         facts.bind_range(var, 0, extent)
     walk(kernel.body, {For: lambda loop: facts.bind_range(loop.loop_var, loop.min, loop.extent),

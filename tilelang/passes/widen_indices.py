@@ -4,7 +4,8 @@ In: a LOOPS program. Out: the same program in which signed arithmetic on loop, b
 that may leave 32 bits is done in int64 wherever it chooses an element, is compared, or becomes an int64: `A[i * n + j]` of a
 tensor of 3e9 elements, `if block * 65536 + i < n`. What the ranges of the variables show to fit stays as it is.
 A name for such a value, and a loop that starts at one, gets a 64-bit twin for those uses; as a value it wraps like any
-int32. Arithmetic on values from memory is `guard_bounds`' to judge, except for tensors that 32 bits cannot index.
+int32. So does arithmetic on scalar parameters alone, `d * 2 == e`, unless it chooses an element. Arithmetic on values from
+memory is `guard_bounds`' to judge, except for tensors that 32 bits cannot index.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..ir.annotations import LARGEST_SIZE
 from ..ir.context import PassContext
 from ..ir.dialect import ATTR_THREAD_EXTENT, IF_THEN_ELSE, op_name
 from ..ir.kernel import KernelRegion, match_kernel, rebuild_body
@@ -45,7 +45,7 @@ from ..ir.tvm_api import (
     store,
     tirx,
 )  # fmt: skip
-from .facts import COMPARISONS
+from .facts import COMPARISONS, sizes_of
 from .index_ranges import ARITHMETIC, IndexRanges, Judgement
 
 _TWO = (*ARITHMETIC, tirx.Min, tirx.Max, tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
@@ -91,15 +91,17 @@ def widen_indices(func: PrimFunc, ctx: PassContext) -> PrimFunc:
 
 
 class _Widening:
-    """One traversal in program order. twins: the 64-bit variables of names; definitions: their values; needed: those in use."""
+    """One traversal in program order. twins: the 64-bit variables of names; definitions: their values; needed: those in use.
+    values: scalar parameters that are no extent, and names of what is computed from them alone."""
 
     def __init__(self, func: PrimFunc) -> None:
         self.ranges = IndexRanges()
         self.twins: dict[Var, Expr] = {}
         self.definitions: dict[Var, Expr] = {}
         self.needed: set[Var] = set()
-        for size in _sizes(func):
-            self.ranges.known[size] = (0, LARGEST_SIZE)
+        sizes = sizes_of(func)
+        self.ranges.known.update(sizes)
+        self.values = {p for p in func.params if not is_buffer(p) and p not in sizes}
         self.rules = {
             For: self.loop, AttrStmt: self.attribute, Bind: self.bind, BufferStore: self.store, TensorLoad: self.load,
             TensorRegion: self.region, COMPARISONS: self.comparison, Cast: self.cast,
@@ -164,6 +166,8 @@ class _Widening:
         value = descend(node.value)
         if is_expr(node.value) and dtype_of(node.var) == "int32" and not is_buffer(node.var):
             found = self.ranges.judge(node.value)
+            if self._is_value(node.value):
+                self.values.add(node.var)
             if not found.data and (found.wraps or self._twin_in(node.value)):
                 twin = Var(node.var.name, "int64")
                 self.twins[node.var], self.definitions[twin] = twin, widened(value, self.twins)
@@ -242,30 +246,33 @@ class _Widening:
         extents = [r.extent if dtype_of(r.extent) == dtype_of(m) else widened(r.extent) for r, m in zip(node.region, mins, strict=True)]
         return region(node.source, mins, extents)
 
+    def _is_value(self, expr: Expr) -> bool:
+        """Is it computed from scalar parameters alone? Such arithmetic counts nothing, and wraps like NumPy's."""
+        found: list[Var] = []
+        walk(expr, {Var: found.append})
+        return bool(found) and all(v in self.values for v in found)
+
     def comparison(self, node: Any, descend: Descend) -> Expr:
         given = descend(node.a), descend(node.b)
-        a, b = map(self.exact, given)
+        a, b = (side if self._is_value(side) else self.exact(side) for side in given)
         if a.same_as(given[0]) and b.same_as(given[1]):
             return node if _same(given, (node.a, node.b)) else type(node)(a, b, node.span)
-        return type(node)(self.wide(a), self.wide(b), node.span)
+        return type(node)(_int64(a), _int64(b), node.span)
 
     def cast(self, node: Cast, descend: Descend) -> Expr:
         value = descend(node.value)
-        if dtype_of(node) == "int64" and dtype_of(value) == "int32":
+        if dtype_of(node) == "int64" and dtype_of(value) == "int32" and not self._is_value(value):
             exact = self.exact(value)
             if not exact.same_as(value):
                 return exact
         return node if value.same_as(node.value) else Cast(dtype_of(node), value, node.span)
 
 
-def _sizes(func: PrimFunc) -> set[Var]:
-    """32-bit symbols among the extents of the parameters: the caller's tensors are checked against `LARGEST_SIZE`."""
-    found: set[Var] = set()
-    for param in func.params:
-        if is_buffer(param):
-            for extent in param.ty.shape:
-                walk(extent, {Var: lambda v: found.add(v) if dtype_of(v) == "int32" else None})
-    return found
+def _int64(value: Expr) -> Expr:
+    """The value that it has in its own type."""
+    if isinstance(value, IntImm):
+        return const(int(value), "int64")
+    return value if dtype_of(value) == "int64" else Cast("int64", value)
 
 
 def _is_large(extent: Any) -> bool:

@@ -15,7 +15,22 @@ from ...errors import TileNotSupportedError
 from ...ir.context import PassContext
 from ...ir.dialect import attr, op_name
 from ...ir.rewrite import Descend, rewrite, walk
-from ...ir.tvm_api import Bind, Call, Cast, Expr, FloatImm, IntImm, PrimFunc, const, dtype_of, is_expr, tirx
+from ...ir.tvm_api import (
+    AttrStmt,
+    Bind,
+    Call,
+    Cast,
+    Expr,
+    FloatImm,
+    For,
+    IntImm,
+    PrimFunc,
+    Stmt,
+    const,
+    dtype_of,
+    is_expr,
+    tirx,
+)  # fmt: skip
 from ...passes.facts import type_range
 from . import math
 from .bfloat import is_bfloat, narrow_bfloat, widen
@@ -23,7 +38,7 @@ from .expressions import bits_of, cast, f32, float_of, named, reinterpret
 from .names import hoist_names
 from .small_floats import decode, encode, is_small_float
 from .storage import widen_storage
-from .wrapping import may_wrap, wrapping
+from .wrapping import Overflow, wrapping
 
 HALF = ("float16", "bfloat16")
 FLOAT_OPS = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Min, tirx.Max)
@@ -34,16 +49,32 @@ INT_DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
 
 def legalize_scalars(func: PrimFunc, ctx: PassContext) -> PrimFunc:
     """The pass (slot "last")."""
+    overflow = Overflow(func)
+
+    def operation(node: Any, descend: Descend) -> Expr:
+        if isinstance(node, WRAPPING) and overflow.may_wrap(node):
+            return wrapping(type(node), descend(node.a), descend(node.b))
+        return _float_operation(node, descend)
+
+    def bind(node: Bind, descend: Descend) -> Stmt:
+        overflow.note(node)
+        return _bind(node, descend)
+
+    def scope(node: Stmt, descend: Descend) -> Stmt:
+        overflow.note(node)
+        return descend.children(node)
+
     rules: dict[Any, Callable[[Any, Descend], Any]] = {
+        (For, AttrStmt): scope,
         FloatImm: _float_constant,
         Cast: _cast_rule,
         INT_DIVISIONS: _division,
-        FLOAT_OPS: _float_operation,
+        FLOAT_OPS: operation,
         COMPARISONS: _comparison,
         (tirx.LShift, tirx.RShift): _shift,
         tirx.Select: _select,
         Call: _call,
-        Bind: _bind,
+        Bind: bind,
     }
     func = widen_storage(func)
     return func.with_body(hoist_names(rewrite(func.body, rules)))
@@ -147,13 +178,18 @@ def _bind(node: Any, descend: Descend) -> Any:
     """A name. TVM's analyser takes the bounds of a converted integer for those of the number before, and fails where they are
     outside of the type; the call of a function has no bounds."""
     value = descend(node.value)
-    casts: list[Any] = []
-    if is_expr(value) and dtype_of(value).startswith(("int", "uint")):
-        walk(value, {Cast: lambda cast: casts.append(cast) if _loses_values(cast) else None})
-    if casts:
-        dtype = dtype_of(value)
-        value = reinterpret(tirx.Cast(dtype[1:] if dtype.startswith("u") else f"u{dtype}", value), dtype)  # the same bits twice
+    value = _without_bounds(value) if is_expr(value) and dtype_of(value).startswith(("int", "uint")) else value
     return node if value.same_as(node.value) else Bind(node.var, value, node.span)
+
+
+def _without_bounds(value: Expr) -> Expr:
+    """The same integer, of which TVM's analyser knows its type alone if it would know more than is true."""
+    casts: list[Any] = []
+    walk(value, {Cast: lambda cast: casts.append(cast) if _loses_values(cast) else None})
+    if not casts:
+        return value
+    dtype = dtype_of(value)
+    return reinterpret(tirx.Cast(dtype[1:] if dtype.startswith("u") else f"u{dtype}", value), dtype)  # the same bits twice
 
 
 def _loses_values(node: Any) -> bool:
@@ -173,8 +209,6 @@ def _float_operation(node: Any, descend: Descend) -> Expr:
     dtype = dtype_of(node)
     if isinstance(node, tirx.Div) and not is_float(dtype):
         return _division(node, descend)
-    if isinstance(node, WRAPPING) and may_wrap(node, dtype):
-        return wrapping(type(node), descend(node.a), descend(node.b))
     if not is_packed(dtype):
         return descend.children(node)
     return convert(type(node)(_wide(descend(node.a)), _wide(descend(node.b))), dtype)
@@ -203,8 +237,9 @@ def _division(node: Any, descend: Descend) -> Expr:
     dtype = dtype_of(node)
     if is_float(dtype):
         return _float_operation(node, descend)
-    a, b = descend(node.a), descend(node.b)
-    make = type(node)
+    a, b, make = descend(node.a), descend(node.b), type(node)
+    if _lanes(dtype) == 1:
+        a, b = _without_bounds(a), _without_bounds(b)
     if isinstance(b, IntImm):
         if int(b) == 0:
             return const(0, dtype)
@@ -221,7 +256,7 @@ def _division(node: Any, descend: Descend) -> Expr:
                 return tirx.Select(y == zero, zero, make(x, divisor))
             minus = const(-1, dtype)
             trap = tirx.Or(y == zero, y == minus)
-            special = tirx.Select(y == zero, zero, (zero - x) if quotient else zero)
+            special = tirx.Select(y == zero, zero, wrapping(tirx.Sub, zero, x) if quotient else zero)
             return tirx.Select(trap, special, make(x, tirx.Select(trap, one, y)))
 
         return build

@@ -3,36 +3,55 @@
 TVM tells LLVM that sums, differences and products of 32 and 64 bits never overflow, so that an overflowing one may become
 anything: hash functions and random number generators would break. In: operands of one integer type. Out: the same
 operation on wider integers (32 bits), or on halves (64 bits), where nothing overflows; LLVM finds the plain instruction again.
+Arithmetic that is proved to fit its type keeps LLVM's assumption, which vector code needs.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ...ir.tvm_api import Cast, Expr, IntImm, TensorLoad, const, dtype_of, tirx
+from ...ir.dialect import ATTR_THREAD_EXTENT
+from ...ir.rewrite import walk
+from ...ir.tvm_api import AttrStmt, Bind, Expr, For, PrimFunc, Stmt, Var, const, dtype_of, is_buffer, is_expr, tirx
+from ...passes.facts import sizes_of, type_range
+from ...passes.index_ranges import IndexRanges
 from .expressions import cast, named
 
 _HALF = 32
-_LARGE = 1 << 20
 
 
-def may_wrap(node: Any, dtype: str) -> bool:
-    """Is this sum, difference or product one of data? Signed index arithmetic keeps LLVM's assumption, which vector code needs."""
-    if dtype.startswith("uint"):
-        return True
-    if not dtype.startswith("int"):
-        return False
-    a, b = _of_data(node.a), _of_data(node.b)
-    return a or b if isinstance(node, tirx.Mul) else a and b
+class Overflow:
+    """Tells which arithmetic may leave its type; `note` has to see loops and names in the program's order."""
 
+    def __init__(self, func: PrimFunc) -> None:
+        self.ranges = IndexRanges()
+        self.ranges.known.update(sizes_of(func))
 
-def _of_data(value: Any) -> bool:
-    """Does an arithmetic expression use memory, or a constant that no index needs?"""
-    if isinstance(value, IntImm):
-        return abs(int(value)) >= _LARGE
-    if isinstance(value, (tirx.Add, tirx.Sub, tirx.Mul)):
-        return _of_data(value.a) or _of_data(value.b)
-    return isinstance(value, TensorLoad) or (isinstance(value, Cast) and _of_data(value.value))
+    def note(self, node: Stmt) -> None:
+        """Learn the range of the variable that a statement defines."""
+        if isinstance(node, For):
+            self.ranges.count(node.loop_var, node.min, node.extent)
+        elif isinstance(node, Bind) and is_expr(node.value) and not is_buffer(node.var):
+            self.ranges.bind(node.var, self.ranges.judge(node.value))
+        elif isinstance(node, AttrStmt) and node.attr_key == ATTR_THREAD_EXTENT:
+            self.ranges.count(node.node.var, 0, node.value)
+
+    def may_wrap(self, node: Any) -> bool:
+        """May this sum, difference or product leave its type? In 64 bits positions and extents cannot."""
+        dtype = dtype_of(node).partition("x")[0]
+        if dtype.startswith("uint"):
+            return True
+        if not dtype.startswith("int"):
+            return False
+        found = self.ranges.judge(node)
+        limits = type_range(dtype)
+        fits = limits is not None and limits[0] <= found.interval[0] and found.interval[1] <= limits[1]
+        return found.wraps or (not fits and (dtype != "int64" or found.data or self._any_unknown(node)))
+
+    def _any_unknown(self, node: Any) -> bool:
+        names: list[Var] = []
+        walk(node, {Var: names.append})
+        return any(v not in self.ranges.known and not is_buffer(v) for v in names)
 
 
 def wrapping(make: Any, a: Expr, b: Expr) -> Expr:
