@@ -34,17 +34,26 @@ def to_host(tensor: Any) -> np.ndarray:
 
 
 def numpy_calls(monkeypatch: Any) -> None:
-    """Kernels take NumPy arrays until the test ends: copied to the device, results copied back into them."""
-    call = JITKernel.__call__
+    """Kernels made until the test ends take NumPy arrays: copied to the device, results copied back into them."""
+    setup = JITKernel._setup
 
-    def on_device(self: JITKernel, *args: Any, **named: Any) -> Any:
-        moved = [to_device(a) if isinstance(a, np.ndarray) else a for a in args]
-        result = call(self, *moved, **named)
-        for before, after in zip(args, moved, strict=True):
-            if isinstance(before, np.ndarray) and before.flags.writeable:
-                before[...] = to_host(after)
-        if isinstance(result, (list, tuple)):
-            return type(result)(to_host(r) for r in result)
-        return None if result is None else to_host(result)
+    def with_arrays(kernel: JITKernel, *of_kernel: Any) -> None:
+        setup(kernel, *of_kernel)
+        inner = kernel.__call__
 
-    monkeypatch.setattr(JITKernel, "__call__", on_device)
+        def on_device(*args: Any, **named: Any) -> Any:
+            nonlocal inner
+            moved = [to_device(a) if isinstance(a, np.ndarray) else a for a in args]
+            result = inner(*moved, **named)
+            if kernel.__call__ is not on_device:  # the kernel found a faster function
+                inner, kernel.__call__ = kernel.__call__, on_device
+            for before, after in zip(args, moved, strict=True):
+                if isinstance(before, np.ndarray) and before.flags.writeable:
+                    before[...] = to_host(after)
+            if isinstance(result, (list, tuple)):
+                return type(result)(to_host(r) for r in result)
+            return None if result is None else to_host(result)
+
+        kernel.__call__ = on_device
+
+    monkeypatch.setattr(JITKernel, "_setup", with_arrays)
