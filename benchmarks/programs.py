@@ -1,6 +1,13 @@
-"""Programs whose compilation and calls the benchmarks time. Each function traces its program anew."""
+"""Programs whose compilation and calls the benchmarks time, those of `examples/` where there is one. Each function traces its program
+anew."""
+
+import importlib.util
+from pathlib import Path
+from typing import Any
 
 import tilelang.language as T
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
 
 def elementwise(M: int = 1024, N: int = 1024, dtype: str = "float32"):
@@ -15,92 +22,34 @@ def elementwise(M: int = 1024, N: int = 1024, dtype: str = "float32"):
     return main
 
 
+def example(name: str) -> Any:
+    """The module `examples/<name>.py`, read anew."""
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def gemm(M: int = 1024, N: int = 1024, K: int = 1024, dtype: str = "float16", block: tuple[int, int, int] = (128, 128, 32)):
-    """C = A @ B with a staged loop over K and float32 accumulation; block: tile of M, N, K."""
+    """C = A @ B, C in float32; block: tile of M, N, K."""
     BM, BN, BK = (min(tile, extent) for tile, extent in zip(block, (M, N, K), strict=True))
-
-    @T.prim_func
-    def main(A: T.Tensor((M, K), dtype), B: T.Tensor((K, N), dtype), C: T.Tensor((M, N), "float32")):
-        with T.Kernel(T.ceildiv(N, BN), T.ceildiv(M, BM), threads=128) as (bx, by):
-            a = T.alloc_shared((BM, BK), dtype)
-            b = T.alloc_shared((BK, BN), dtype)
-            c = T.alloc_fragment((BM, BN), "float32")
-            T.clear(c)
-            for k in T.Pipelined(T.ceildiv(K, BK), num_stages=2):
-                T.copy(A[by * BM, k * BK], a)
-                T.copy(B[k * BK, bx * BN], b)
-                T.gemm(a, b, c)
-            T.copy(c, C[by * BM, bx * BN])
-
-    return main
+    return example("gemm").gemm(M, N, K, False, BM, BN, BK, stages=2, threads=128, dtype=dtype, out_dtype="float32")
 
 
-def softmax(M: int, N: int, BM: int = 1):
+def softmax(M: int, N: int):
     """Softmax of each row, float32."""
-
-    @T.prim_func
-    def main(X: T.Tensor((M, N), "float32"), Y: T.Tensor((M, N), "float32")):
-        with T.Kernel(T.ceildiv(M, BM)) as bx:
-            x = T.alloc_fragment((BM, N), "float32")
-            high = T.alloc_fragment((BM,), "float32")
-            total = T.alloc_fragment((BM,), "float32")
-            T.copy(X[bx * BM, 0], x)
-            T.reduce_max(x, high, dim=1)
-            for i, j in T.Parallel(BM, N):
-                x[i, j] = T.exp(x[i, j] - high[i])
-            T.reduce_sum(x, total, dim=1)
-            for i in T.Parallel(BM):
-                total[i] = 1.0 / total[i]
-            for i, j in T.Parallel(BM, N):
-                Y[bx * BM + i, j] = x[i, j] * total[i]
-
-    return main
+    return example("softmax").row_softmax(M, N)
 
 
-def layernorm(M: int, N: int, BM: int = 1):
+def layernorm(N: int):
     """Layer normalisation of each row with weight and bias, float32."""
-
-    @T.prim_func
-    def main(X: T.Tensor((M, N), "float32"), W: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32"), Y: T.Tensor((M, N), "float32")):
-        with T.Kernel(T.ceildiv(M, BM)) as bx:
-            x = T.alloc_fragment((BM, N), "float32")
-            square = T.alloc_fragment((BM, N), "float32")
-            mean = T.alloc_fragment((BM,), "float32")
-            scale = T.alloc_fragment((BM,), "float32")
-            T.copy(X[bx * BM, 0], x)
-            T.reduce_sum(x, mean, dim=1)
-            for i in T.Parallel(BM):
-                mean[i] = mean[i] / N
-            for i, j in T.Parallel(BM, N):
-                square[i, j] = (x[i, j] - mean[i]) * (x[i, j] - mean[i])
-            T.reduce_sum(square, scale, dim=1)
-            for i in T.Parallel(BM):
-                scale[i] = T.rsqrt(scale[i] / N + 1e-5)
-            for i, j in T.Parallel(BM, N):
-                Y[bx * BM + i, j] = (x[i, j] - mean[i]) * scale[i] * W[j] + B[j]
-
-    return main
+    return example("layernorm").layernorm(N, block_M=1)
 
 
-def rmsnorm(M: int, N: int, BM: int = 1):
+def rmsnorm(N: int):
     """Division of each row by its root mean square, with weight, float32."""
-
-    @T.prim_func
-    def main(X: T.Tensor((M, N), "float32"), W: T.Tensor((N,), "float32"), Y: T.Tensor((M, N), "float32")):
-        with T.Kernel(T.ceildiv(M, BM)) as bx:
-            x = T.alloc_fragment((BM, N), "float32")
-            square = T.alloc_fragment((BM, N), "float32")
-            scale = T.alloc_fragment((BM,), "float32")
-            T.copy(X[bx * BM, 0], x)
-            for i, j in T.Parallel(BM, N):
-                square[i, j] = x[i, j] * x[i, j]
-            T.reduce_sum(square, scale, dim=1)
-            for i in T.Parallel(BM):
-                scale[i] = T.rsqrt(scale[i] / N + 1e-5)
-            for i, j in T.Parallel(BM, N):
-                Y[bx * BM + i, j] = x[i, j] * scale[i] * W[j]
-
-    return main
+    return example("rmsnorm").rmsnorm(N)
 
 
 def attention(B: int, H: int, S: int, D: int, causal: bool, BM: int = 128, BN: int = 128):

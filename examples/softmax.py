@@ -65,8 +65,7 @@ def row_softmax(M, N, block_M=1, dtype="float32", threads=128):
             for i in T.Parallel(block_M):
                 row_sum[i] = 1.0 / row_sum[i]
             for i, j in T.Parallel(block_M, N):
-                x[i, j] *= row_sum[i]
-            T.copy(x, Y[by * block_M, 0])
+                Y[by * block_M + i, j] = x[i, j] * row_sum[i]
 
     return kernel
 
