@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tilelang.backend.gpu.wgmma import Matrix
-from tilelang.ir.dialect import ANNOTATION_ALLOC, LOCAL, SHARED_SCOPES, make_call, op_name
+from tilelang.ir.dialect import ANNOTATION_ALLOC, BARRIER, CLUSTER_BARRIER, LOCAL, SHARED_SCOPES, make_call, op_name
 from tilelang.ir.kernel import map_kernels
-from tilelang.ir.rewrite import Descend, rewrite
+from tilelang.ir.rewrite import Descend, rewrite, walk
 from tilelang.ir.tvm_api import (
     AllocBuffer,
     BufferStore,
@@ -20,8 +20,10 @@ from tilelang.ir.tvm_api import (
     PrimFunc,
     Stmt,
     TensorLoad,
+    TensorRegion,
     Var,
     const,
+    decl_buffer,
     dtype_of,
     load,
     region,
@@ -249,6 +251,24 @@ def other_stage(name: str, operand: int) -> Mutation:
     return lambda func, n: change_nth(func, Evaluate, several, n, swap)
 
 
+def of_the_block(func: PrimFunc, n: int) -> PrimFunc | None:
+    """Barriers of a cluster that only their block knows to be initialised."""
+    found: list[AllocBuffer] = []
+    walk(func.body, {AllocBuffer: lambda s: found.append(s) if s.buffer.scope() == CLUSTER_BARRIER else None})
+    if n:  # all of them at once: one that is left would synchronise the cluster for the others
+        return None
+    table = {s.buffer: decl_buffer(tuple(shape_of(s.buffer)), dtype_of(s.buffer), s.buffer.name, BARRIER) for s in found}
+
+    def declare(stmt: Any, descend: Descend) -> Stmt:
+        return AllocBuffer(table[stmt.buffer], stmt.annotations, stmt.span) if stmt.buffer in table else stmt
+
+    def refer(block: Any, descend: Descend) -> Any:
+        mins = [descend(r.min) for r in block.region]
+        return region(table.get(block.source, block.source), mins, [r.extent for r in block.region])
+
+    return func.with_body(rewrite(func.body, {AllocBuffer: declare, TensorRegion: refer})) if found else None
+
+
 def _other_matrix(text: Any) -> str:
     matrix = Matrix.parse(str(text))
     return Matrix(matrix.major, matrix.swizzle, matrix.leading, 2 * matrix.stride).text
@@ -300,6 +320,12 @@ MUTATIONS: dict[str, Mutation] = {
     "too many bytes expected": another_value("tl.mbarrier_expect_tx", 1, lambda v: _plus(v, 16)),
     "too few bytes expected": another_value("tl.mbarrier_expect_tx", 1, lambda v: _plus(v, -16)),
     "bytes expected of another barrier": other_stage("tl.mbarrier_expect_tx", 0),
+    "load for one block of the cluster": another_value("tl.tma_load", 3, lambda v: const(1, dtype_of(v))),
+    "load for no block of the cluster": another_value("tl.tma_load", 3, lambda v: const(0, dtype_of(v))),
+    "load for a block too many": another_value("tl.tma_load", 3, lambda v: const(7, dtype_of(v))),
+    "arrive at one block of the cluster": another_value("tl.mbarrier_arrive", 1, lambda v: const(0, dtype_of(v))),
+    "arrive at a block outside of the cluster": another_value("tl.mbarrier_arrive", 1, lambda v: _plus(v, 1)),
+    "barrier of the block alone": of_the_block,
     "proxy fence dropped": drop_call("tl.fence_proxy_async"),
     "bulk store dropped": drop_call("tl.tma_store"),
     "bulk store to the next place": moved_operand("tl.tma_store", 1, 8),

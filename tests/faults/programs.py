@@ -210,6 +210,31 @@ def _hopper_gemm() -> Any:
     return main
 
 
+def _cluster_gemm() -> Any:
+    """Two blocks of a cluster: each loads half of the tiles of B for both."""
+    m, n, k = 128, 64, 192
+
+    @T.prim_func
+    def main(A: T.Tensor((m, k), "float16"), B: T.Tensor((k, n), "float16"), C: T.Tensor((m, n), "float16")):
+        with T.Kernel(2, threads=128, cluster_dims=2) as by:
+            a = T.alloc_shared((64, 64), "float16")
+            b = T.alloc_shared((64, n), "float16")
+            c = T.alloc_fragment((64, n), "float32")
+            T.clear(c)
+            for ko in T.Pipelined(k // 64, num_stages=2):
+                T.copy(A[by * 64, ko * 64], a)
+                T.copy(B[ko * 64, 0], b)
+                T.gemm(a, b, c)
+            T.copy(c, C[by * 64, 0])
+
+    return main
+
+
+def _cluster_arguments() -> list[Any]:
+    rng = np.random.default_rng(13)
+    return [rng.standard_normal(shape).astype(np.float16) for shape in ((128, 192), (192, 64))] + [np.full((128, 64), np.nan, np.float16)]
+
+
 def _hopper_arguments() -> list[Any]:
     rng = np.random.default_rng(8)
     return [rng.standard_normal(s).astype(np.float16) for s in ((64, 192), (192, 64))] + [np.full((64, 64), np.nan, np.float16)]
@@ -239,6 +264,9 @@ SUBJECTS = {
     ),
     "hopper_gemm": Subject(
         _hopper_gemm, _hopper_arguments, lambda a, b, c: {2: a.astype(np.float64) @ b.astype(np.float64)}, 3e-2, arch="sm_90a",
+    ),
+    "cluster_gemm": Subject(
+        _cluster_gemm, _cluster_arguments, lambda a, b, c: {2: a.astype(np.float64) @ b.astype(np.float64)}, 3e-2, arch="sm_90a",
     ),
     "bulk_ring": Subject(
         engines.ring,

@@ -8,8 +8,13 @@ PAIR = (
     r"|a product in flight uses"
 )
 DATA = PAIR + r"|nobody has written|which it has not written|accesses element|has overwritten|reaches element"
+CLUSTER = (
+    r"block \d+ of the cluster ends, and none of its warps has waited|of the cluster, which has ended|which may not have initialised it yet"
+    r"|names block \d+ of a cluster of \d+"
+)
 WAIT = (
     r"deadlock: \d+ of \d+ warps wait for ever|whose phase expects|barrier \S+ does not exist|more than were copied|less than were copied"
+    "|" + CLUSTER
 )
 PART = r"not all threads of the block reach|threads arrive at barrier|" + WAIT
 END = r"the block ends while a bulk store|a warp ends while|nobody has waited for a copy"
@@ -35,7 +40,7 @@ REPORTS = {
     "store to shared memory dropped": DATA,
     "store to registers dropped": DATA,
     "buffers overlap": DATA,
-    "guard dropped": f"{PART}|{DATA}|{END}|{SHAPE}",
+    "guard dropped": f"{PART}|{DATA}|{END}|{SHAPE}|{CLUSTER}",
     "one turn more": f"{PART}|{DATA}|{END}|{SHAPE}",
     "one turn less": f"{PART}|{DATA}|{END}|{WHOLE}",
     "arrive dropped": WAIT,
@@ -58,6 +63,12 @@ REPORTS = {
     "too many bytes expected": WAIT,
     "too few bytes expected": f"{WAIT}|{DATA}",
     "bytes expected of another barrier": f"{WAIT}|{DATA}|{END}",
+    "load for one block of the cluster": f"{WAIT}|{DATA}",
+    "load for no block of the cluster": "of no block",
+    "load for a block too many": "names block 2 of a cluster of 2",
+    "arrive at one block of the cluster": f"{WAIT}|{DATA}",
+    "arrive at a block outside of the cluster": "names block 2 of a cluster of 2",
+    "barrier of the block alone": "which may not have initialised it yet",
     "proxy fence dropped": "with no proxy fence",
     "bulk store dropped": "",
     "bulk store to the next place": SHAPE,

@@ -128,7 +128,7 @@ class BulkCopies:
             order = group.alone(column)
             box.check_start(column, False, site)
             which = int(number[column]) if isinstance(number, np.ndarray) else int(number)
-            for peer in [group.batch] if to is None else self._named(group, to, column, site):
+            for peer in [group.batch] if to is None else self._named(group, to, column, f"a bulk load to {target.name}", site):
                 memory = target if peer is group.batch else peer.like(target)
                 index, piece = self._block(memory, start, box, swizzle, column, order, site)
                 if peer is not group.batch:
@@ -139,12 +139,12 @@ class BulkCopies:
                 peer.bulk.loads.append(_Load(memory, index, piece, box, column, signalled, site))
 
     @staticmethod
-    def _named(group: Any, to: Any, column: int, site: Site) -> list[Any]:
+    def _named(group: Any, to: Any, column: int, what: str, site: Site) -> list[Any]:
         """The blocks of the cluster that a mask names."""
         mask = int(to[column]) if isinstance(to, np.ndarray) else int(to)
         if mask <= 0:
-            fail(f"{site.what} to no block: its mask is {mask}", site, remedy="set a bit for each block that gets the copy")
-        return [group.peer(rank, site) for rank in range(mask.bit_length()) if mask >> rank & 1]
+            fail(f"{what} of no block: its mask is {mask}", site, remedy="set a bit for each block that gets the copy")
+        return [group.peer(rank, what, site) for rank in range(mask.bit_length()) if mask >> rank & 1]
 
     def store(self, group: Any, source: Shared, start: Any, box: Box, swizzle: int, mask: Any, site: Site, add: bool = False) -> None:
         """Every lane of the mask issues a copy from the block that begins at element `start` to its box. add: to what is there."""

@@ -240,15 +240,15 @@ class Group:
         active, places = self._active(self.mask if mask is None else mask), self.lanes(index)
         ranks = self.lanes(self.batch.barriers.rank if rank is None else rank)
         for number in np.unique(ranks[active]).tolist():
-            barriers = self.peer(number, site).barriers
+            barriers = self.peer(number, f"an arrival at {bar}", site).barriers
             for place in np.unique(places[active & (ranks == number)]).tolist():
                 arriving = active & (ranks == number) & (places == place)
                 barriers.arrive_from(bar, place, arriving, self.one_warp, self.clock.tick(site), site)
 
-    def peer(self, rank: int, site: Site) -> Any:
+    def peer(self, rank: int, what: str, site: Site) -> Any:
         """Block `rank` of the cluster."""
         if not 0 <= rank < len(self.batch.peers):
-            fail(f"{site.what} names block {rank} of a cluster of {len(self.batch.peers)}", site, remedy="use ranks of the cluster")
+            fail(f"{what} names block {rank} of a cluster of {len(self.batch.peers)}", site, remedy="use ranks of the cluster")
         return self.batch.peers[rank]
 
     def cluster_arrive(self, relaxed: bool, mask: Any, site: Site) -> None:
