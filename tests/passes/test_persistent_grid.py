@@ -23,13 +23,13 @@ def kernel(extents, **annotations):
 def visits(grid, workers):
     """For every worker the tiles (x, y, ...) in its order."""
     loop = grid.loop(NOTHING, None)
-    assert isinstance(loop, For)
-    binds = [s for s in (loop.body.seq if isinstance(loop.body, SeqStmt) else [loop.body]) if isinstance(s, Bind)]
+    assert isinstance(loop, For) and isinstance(loop.body, SeqStmt)
+    tile, *binds = [s for s in loop.body.seq if isinstance(s, Bind)]
     found = []
     for worker in range(workers):
-        low = int(evaluate(loop.min, {grid.block: worker}))
-        end = low + int(evaluate(loop.extent, {grid.block: worker}))
-        found.append([tuple(int(evaluate(b.value, {loop.loop_var: t})) for b in binds) for t in range(low, end, int(loop.step))])
+        here = {grid.block: worker}
+        numbers = [int(evaluate(tile.value, {**here, loop.loop_var: k})) for k in range(int(evaluate(loop.extent, here)))]
+        found.append([tuple(int(evaluate(b.value, {tile.var: number})) for b in binds) for number in numbers])
     return found
 
 
@@ -44,9 +44,19 @@ def test_every_tile_once(extents, workers, swizzle):
 
 
 def test_the_old_order():
+    """Every other round is dealt out backwards."""
     grid = persistent(kernel((3, 2)), 2)
     assert grid is not None
-    assert visits(grid, 2) == [[(0, 0), (2, 0), (1, 1)], [(1, 0), (0, 1), (2, 1)]]
+    assert visits(grid, 2) == [[(0, 0), (0, 1), (1, 1)], [(1, 0), (2, 0), (2, 1)]]
+
+
+@pytest.mark.parametrize("tiles", range(5, 12))
+def test_tiles_that_become_lighter_are_shared_fairly(tiles):
+    grid = persistent(kernel((tiles,)), 4)
+    assert grid is not None
+    work = [sum(tiles - x for (x,) in mine) for mine in visits(grid, 4)]
+    assert sum(work) == tiles * (tiles + 1) // 2
+    assert max(work) - min(work) <= 4  # dealt out in one direction, the first block has 3 more in every round
 
 
 def test_panels():
@@ -78,7 +88,8 @@ def test_extents_of_64_bits():
     assert isinstance(loop, For)
     assert loop.loop_var.ty.dtype == loop.min.ty.dtype == loop.extent.ty.dtype == "int64"
     assert isinstance(loop.body, SeqStmt)
-    binds = [s for s in loop.body.seq if isinstance(s, Bind)]
+    tile, *binds = [s for s in loop.body.seq if isinstance(s, Bind)]
+    assert tile.var.ty.dtype == tile.value.ty.dtype == "int64"
     assert [b.var.ty.dtype for b in binds] == [b.value.ty.dtype for b in binds] == ["int32", "int32"]
-    tiles = [tuple(int(evaluate(b.value, {loop.loop_var: t, m: 4})) for b in binds) for t in range(12)]
+    tiles = [tuple(int(evaluate(b.value, {tile.var: t, m: 4})) for b in binds) for t in range(12)]
     assert sorted(tiles) == sorted(itertools.product(range(3), range(4)))

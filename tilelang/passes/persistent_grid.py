@@ -1,8 +1,10 @@
 """A grid of many blocks as one block a multiprocessor that visits tile after tile.
 
 In: the blocks of a kernel. Out: the blocks of the smaller grid, and for each role of its warps the loop over the tiles, whose body sees the
-indices of the old grid. What a role fetches or writes for one tile overlaps with the next. Tiles are visited in the order of the old
-grid, or in the panels that `T.use_swizzle` asks for. Where an extent is of 64 bits tiles are counted in 64.
+indices of the old grid. What a role fetches or writes for one tile overlaps with the next. Rounds of tiles are visited in the order of
+the old grid, or in the panels that `T.use_swizzle` asks for. Every other round is dealt out backwards: where tiles become lighter with
+their number, as those of causal attention do, no block has the heaviest of every round. Where an extent is of 64 bits tiles are counted
+in 64.
 """
 
 from __future__ import annotations
@@ -52,12 +54,20 @@ class PersistentGrid:
 
     def loop(self, body: Stmt, span: Span | None) -> For:
         """`body` for every tile of this block."""
-        tile = Var("tile", self.dtype)
+        turn, tile = Var("turn", self.dtype), Var("tile", self.dtype)
         places = zip(self.old, self._indices(tile), strict=True)
         binds: list[Stmt] = [Bind(var, _as(value, dtype_of(var)), span) for (var, _), value in places]
         first, total = (self._clusters(n) for n in (_as(self.block, self.dtype), self._number(self.total)))
-        return For(tile, first, total - first, ForKind.SERIAL, seq([*binds, body]), None, None,
-                   self._number(self.workers // self.size), span)  # fmt: skip
+        all_ = self._number(self.workers // self.size)
+        full, rest = tirx.floordiv(total, all_), tirx.floormod(total, all_)
+        here = turn * all_ + self._place(turn, first, all_)
+        mine = full + tirx.Select(self._place(full, first, all_) < rest, self._number(1), self._number(0))
+        return For(turn, self._number(0), mine, ForKind.SERIAL, seq([Bind(tile, here, span), *binds, body]), None, None, None, span)
+
+    def _place(self, turn: Expr, first: Expr, all_: Expr) -> Expr:
+        """The place of this block, number `first` of `all_`, in a round."""
+        forwards = tirx.EQ(tirx.floormod(turn, self._number(2)), self._number(0))
+        return tirx.Select(forwards, first, all_ - self._number(1) - first)
 
     def _clusters(self, blocks: Expr) -> Expr:
         """How many clusters so many blocks are."""

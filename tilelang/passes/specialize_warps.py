@@ -152,7 +152,7 @@ class _Specializer:
         span, first = self.kernel.span, location_of(next(iter(self.loops)))
         body = self.kernel.body if grid is None else grid.loop(self.kernel.body, span)
         if isinstance(body, For) and self.budget >= 0:
-            self._take(body, True, stages=2, least=1)  # what is fetched once a tile
+            self._take(body, False, stages=2, least=1)  # what is fetched once a tile
         rings = [ring for loop in self.loops.values() for ring in loop.rings]
         replaced = {tile: versions for ring in rings for tile, versions in ring.versions.items()}
         counters, computed = self._consumer(body)
