@@ -1,8 +1,8 @@
 """Which pipelined loops are rotated: the products at the head of the next iteration run beside the last products of this one.
 
 In: the statements of a loop's body at TILE, without the copies that a producer makes. Out: where to cut it, or why not. The body
-is H, A, Z: H ends with the first product, Z begins with the last one (or
-the first of several that follow each other). H, A, Z, H, A, Z becomes
+is H, A, Z: H ends with the first product (or the last of several that follow each other), Z begins with the last one (or the first of
+several). H, A, Z, H, A, Z becomes
 
     H(0);  A(0);  for k but the last: { H(k + 1);  Z(k);  A(k + 1) };  Z(last)
 
@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..ir.access import Access, accesses
-from ..ir.dialect import FRAGMENT, SHARED_SCOPES, op_name, tile_call
+from ..ir.dialect import FRAGMENT, op_name, tile_call
 from ..ir.dtypes import dtype
 from ..ir.kernel import KernelRegion
 from ..ir.rewrite import Descend, rewrite, substitute, walk
@@ -57,8 +57,8 @@ class NotRotated(Exception):
 
 @dataclass(frozen=True)
 class Rotation:
-    """Positions in the body. head: of H's product. last: of Z's first. results: the first statement of A that touches what H's product
-    writes. again: the first one of A that touches what Z writes, or writes what it reads; `last` if none does."""
+    """Positions in the body. head: of H's last product. last: of Z's first. results: the first statement of A that touches what products
+    of H write. again: the first one of A that touches what Z writes, or writes what it reads; `last` if none does."""
 
     head: int
     last: int
@@ -72,9 +72,9 @@ def rotation_of(node: For, stmts: Sequence[Stmt], roots: Mapping[Var, Var], thre
     products = [k for k, stmt in enumerate(stmts) if _product(stmt) is not None]
     if len(products) < 2 or (isinstance(node.extent, IntImm) and int(node.extent) < 2):
         return None
-    head, last = products[0], _first_of_last(stmts, products)
+    head, last = _last_of_first(stmts, products), _first_of_last(stmts, products)
     touched = [accesses(stmt, roots) for stmt in stmts]
-    written = {a.root for a in touched[head] if a.writes}
+    written = {a.root for k in products if k <= head for a in touched[k] if a.writes}
     between = range(head + 1, last)
     results = next((k for k in between if any(a.root in written for a in touched[k])), None)
     if results is None:
@@ -82,9 +82,18 @@ def rotation_of(node: For, stmts: Sequence[Stmt], roots: Mapping[Var, Var], thre
     _only_known_statements(node, stmts, head, last)
     final = [a for k in range(last, len(stmts)) for a in touched[k]]
     _may_change_places([a for k in range(head + 1) for a in touched[k]], final)
-    _without_barrier(final, [a for effects in touched for a in effects])
-    _fits([a for k in products if k == head or k >= last for a in touched[k]], threads, registers)
+    _fits([a for k in products if k <= head or k >= last for a in touched[k]], threads, registers)
     return Rotation(head, last, results, next((k for k in between if _disturbs(touched[k], final)), last))
+
+
+def _last_of_first(stmts: Sequence[Stmt], products: Sequence[int]) -> int:
+    """The last of the products at the beginning that follow each other with nothing but names between."""
+    last = products[0]
+    for k in products[1:]:
+        if not all(isinstance(s, Bind) for s in stmts[last + 1 : k]):
+            break
+        last = k
+    return last
 
 
 def _first_of_last(stmts: Sequence[Stmt], products: Sequence[int]) -> int:
@@ -129,14 +138,6 @@ def _may_change_places(first: Sequence[Access], final: Sequence[Access]) -> None
             unknown = not is_buffer(ours.root) or not is_buffer(theirs.root)
             if (ours.writes or theirs.writes) and (unknown or ours.root.same_as(theirs.root)):
                 raise NotRotated(f"its first products and its last ones both touch {ours.buffer.name}")
-
-
-def _without_barrier(final: Sequence[Access], everything: Sequence[Access]) -> None:
-    """A barrier before Z would stand behind H, whose products would have to be waited for."""
-    written = {a.root for a in everything if a.writes}
-    for access in final:
-        if access.reads and access.root.scope() in SHARED_SCOPES and access.root in written:
-            raise NotRotated(f"its last products need a barrier for {access.buffer.name}")
 
 
 def _disturbs(stmt: Sequence[Access], final: Sequence[Access]) -> bool:

@@ -13,6 +13,7 @@ with s = i % n and p = i / n % 2, i counting the executions of the loop's body. 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from ..ir.access import accesses, allocations, view_roots
@@ -80,7 +81,8 @@ KEY_OFF = "tl.disable_warp_specialized"
 WARP = 32
 MULTIPROCESSORS = 132  # of an H100 SXM or H200
 MOST_THREADS = 1024
-_ALIGNMENT = 1024  # bytes between tiles, at most, that swizzles ask for
+_ALIGNMENT = 1024  # bytes of which a place of a swizzled tile is a multiple
+_RESERVE = 2048  # bytes for barriers and what lowerings keep for themselves
 _MOST_REGISTERS = 255  # of a thread
 # Registers of a thread (producer, consumers) by the block's warpgroups: together they are what the launch gives (64 Ki a multiprocessor).
 _REGISTERS = {3: (40, 232), 4: (32, 160)}
@@ -134,7 +136,7 @@ class _Specializer:
         self.kernel, self.ctx, self.refusal = kernel, ctx, refusal
         self.copies = KernelCopies(kernel, roots, ctx, lambda c: tma_reason(c, kernel, ctx) or "", quiet=True)
         self.thread, self.consumers = kernel.threads[0]
-        self.budget = shared_bytes(ctx.target) - sum(tile_bytes(v) + _ALIGNMENT for v in self.copies.allocs if v.scope() in SHARED_SCOPES)
+        self.budget = shared_bytes(ctx.target) - _RESERVE - _tiles(self.copies.allocs)
         self.loops: dict[For, RingLoop] = {}
         self.cluster: Cluster | None = None
         self.registers = _REGISTERS
@@ -387,6 +389,11 @@ class _Specializer:
 
 
 # ---------------------------------------------------------------- registers
+def _tiles(buffers: Iterable[Var]) -> int:
+    """Bytes of the shared tiles among them, each at a place of its own."""
+    return sum(-(-tile_bytes(v) // _ALIGNMENT) * _ALIGNMENT for v in buffers if v.scope() in SHARED_SCOPES)
+
+
 def _registers(budget: tuple[int, int] | None, role: int, span: Span | None) -> list[Stmt]:
     """The registers of each thread of a role: 0 the producer, 1 the consumers."""
     if budget is None:
