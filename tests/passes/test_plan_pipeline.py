@@ -76,6 +76,30 @@ def test_one_barrier_in_the_loop():
     assert not calls(gemm(5, 0), "tl.cp_async")
 
 
+def test_a_position_that_has_a_name():
+    """Each block begins at a column of its own: that chunks are aligned follows from the name's value."""
+
+    @T.prim_func
+    def main(A: T.Tensor((3, 128), "float16"), C: T.Tensor((3, 32), "float32")):
+        with T.Kernel(3, threads=32) as b:
+            a = T.alloc_shared((32,), "float16")
+            c = T.alloc_fragment((32,), "float32")
+            T.clear(c)
+            for k in T.Pipelined(4, num_stages=3):
+                column = (k + b) % 4 * 32
+                T.copy(A[b, column], a)
+                for i in T.Parallel(32):
+                    c[i] = c[i] * 2 + a[i]
+            T.copy(c, C[b, 0])
+
+    assert moved(main)
+    a = np.random.default_rng(1).integers(-4, 5, (3, 128)).astype(np.float16)
+    found = run(main, a, np.zeros((3, 32), np.float32))
+    parts = a.reshape(3, 4, 32).astype(np.float64)
+    expected = [sum(parts[b, (k + b) % 4] * 2.0 ** (3 - k) for k in range(4)) for b in range(3)]
+    np.testing.assert_array_equal(found, expected)
+
+
 def scan(stages, change):
     """Rows of X, used twice, with variations that decide whether the copy may run ahead."""
 

@@ -150,7 +150,7 @@ class LoopCopies:
             return f"{tile.name} is read before it is filled"
         if self.condition is not None and any(a.root.same_as(tile) for a in accesses(self.condition, self.owner.roots)):
             return f"{tile.name} is read by the condition around"
-        return self.owner.declines(copied)
+        return self.owner.declines(substitute(copied, self.values))
 
     def _ahead(self, expr: Any) -> bool:
         """Has the expression the same value when an earlier iteration computes it?"""
