@@ -46,25 +46,26 @@ def hide(scores, first_key, first_query, keys, queries, seq, causal):
 
 
 @T.macro
-def finish(dQ_sum, dQ, batch, heads, rows, dim, block, scale):
+def finish(dQ_sum, dQ, batch, heads, rows, dim, block):
     """The gradient of the queries, from its sum."""
     with T.Kernel(rows // block, heads, batch, threads=128) as (m, h, b):
         total = T.alloc_fragment((block, dim), "float32")
         T.copy(dQ_sum[b, h, m * block, 0], total)
         for i, d in T.Parallel(block, dim):
-            total[i, d] *= scale
+            total[i, d] *= dim**-0.5
         T.copy(total, dQ[b, h, m * block, 0])
 
 
 def attention_backward(batch, heads, seq, dim, causal, block_M=64, block_N=128, stages=2, threads=256, dtype="float16"):
     """block_M queries by block_N keys. LSE: the natural logarithm of each row's sum of exp(Q K / sqrt(dim))."""
-    scale = dim**-0.5
     rows = (seq + block_M - 1) // block_M * block_M
     tensor = T.Tensor((batch, heads, seq, dim), dtype)
-    statistics = T.Tensor((batch, heads, seq), "float32")
 
     @T.prim_func
-    def kernel(Q: tensor, K: tensor, V: tensor, O: tensor, dO: tensor, LSE: statistics, dQ: tensor, dK: tensor, dV: tensor):
+    def kernel(
+        Q: tensor, K: tensor, V: tensor, O: tensor, dO: tensor, LSE: T.Tensor((batch, heads, seq), "float32"),
+        dQ: tensor, dK: tensor, dV: tensor,
+    ):  # fmt: skip
         lse = T.alloc_global((batch, heads, rows), "float32")
         delta = T.alloc_global((batch, heads, rows), "float32")
         dQ_sum = T.alloc_global((batch, heads, rows, dim), "float32")
@@ -100,7 +101,7 @@ def attention_backward(batch, heads, seq, dim, causal, block_M=64, block_N=128, 
                 if (n + 1) * block_N > (T.min(m * block_M, seq) if causal else seq):
                     hide(scores, n * block_N, m * block_M, block_N, block_M, seq, causal)
                 for i, j in T.Parallel(block_N, block_M):
-                    scores[i, j] = T.exp2(scores[i, j] * (scale * LOG2E) - lse_shared[j])
+                    scores[i, j] = T.exp2(scores[i, j] * (dim**-0.5 * LOG2E) - lse_shared[j])
                 T.copy(scores, weights)
                 T.copy(dO[b, h, m * block_M, 0], dO_shared)
                 T.copy(delta[b, h, m * block_M], delta_shared)
@@ -114,11 +115,11 @@ def attention_backward(batch, heads, seq, dim, causal, block_M=64, block_N=128, 
                 T.copy(dq, dq_shared)
                 T.atomic_add(dQ_sum[b, h, m * block_M, 0], dq_shared)
             for i, d in T.Parallel(block_N, dim):
-                dk[i, d] *= scale
+                dk[i, d] *= dim**-0.5
             T.copy(dk, dK[b, h, n * block_N, 0])
             T.copy(dv, dV[b, h, n * block_N, 0])
 
-        finish(dQ_sum, dQ, batch, heads, rows, dim, block_M, scale)
+        finish(dQ_sum, dQ, batch, heads, rows, dim, block_M)
 
     return kernel
 
