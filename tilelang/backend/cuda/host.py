@@ -42,6 +42,7 @@ from ...ir.tvm_api import (
     location_of,
     seq,
     shape_of,
+    static_shape,
     store,
     tirx,
 )  # fmt: skip
@@ -134,7 +135,7 @@ class HostFunction:
         self.values = CONFIG_WORDS + -(-max((len(k.facts.parameters) for k in kernels), default=0) // 8) * 8  # frame: where values begin
         self.area = self.values + max((frame_offsets(_slots(k))[1] for k in kernels), default=0)  # frame: what encoding a tensor map reads
         self.maps = distinct([m for k in kernels for m in k.maps])
-        self.frame = decl_buffer((self.area + (AREA_WORDS if self.maps else 1),), "int64", "frame", LOCAL, alignment=64)
+        self.frame = decl_buffer((self.area + (AREA_WORDS if self.maps else 1),), "int64", "frame", LOCAL)
         self.next_kernel = 0
         self.cells: set[Var] = set()  # variables of the host
         taken = {v for k in kernels for v in (*k.arguments, *(m.tensor for m in k.maps))}
@@ -176,8 +177,13 @@ class HostFunction:
         start.append(IfThenElse(missing, Evaluate(_packed("int32", LOAD, self.address, self.device, self.careful)), None))
         if tensors:
             start.append(Bind(self.stream, tirx.call_extern("int64", _STREAM, self._word(STREAM), _int32(CUDA_DEVICE), self.device)))
-        start += [AllocBuffer(self.frame), self._set(4, self.stream)]
-        return start
+        return [*start, *self._make_frame(), self._set(4, self.stream)]
+
+    def _make_frame(self) -> list[Stmt]:
+        """The frame: words of the stack that begin at a multiple of 64 bytes, which the stack's own memory need not."""
+        words, start = decl_buffer((_words_of(self.frame) + 7,), "int64", "memory", LOCAL), Var("frame_start", "int64")
+        aligned = tirx.bitwise_and(_integer(tirx.address_of(load(words, [_int32(0)]))) + _int64(63), _int64(-64))
+        return [_on_stack(words), Bind(start, aligned), DeclBuffer(self.frame, data=tirx.reinterpret(self.frame.data.ty, start))]
 
     def _find_careful(self) -> list[Stmt]:
         """Do the tensors that kernels take break what the fast text assumes: 16-byte alignment, no written memory under two names? The
@@ -191,7 +197,7 @@ class HostFunction:
         def note(value: Expr) -> Stmt:
             return store(found, tirx.bitwise_or(load(found, [_int32(0)]), value), [_int32(0)])
 
-        stmts: list[Stmt] = [AllocBuffer(ranges), AllocBuffer(found), store(found, _int64(0), [_int32(0)])]
+        stmts: list[Stmt] = [_on_stack(ranges), _on_stack(found), store(found, _int64(0), [_int32(0)])]
         for k, p in enumerate(tensors):
             address = self.addresses[p]
             stmts.append(note(tirx.bitwise_and(address, _int64(15))))
@@ -300,7 +306,7 @@ class HostFunction:
         buffer = node.buffer
         if buffer.scope() != GLOBAL:
             self.cells.add(buffer)
-            return descend.children(node)
+            return _on_stack(buffer)
         size: Expr = _int64(bytes_of(dtype_of(buffer)))
         for extent in shape_of(buffer):
             size = tirx.Mul(size, _int64(extent) if isinstance(extent, int) else tirx.Cast("int64", descend(extent)))
@@ -337,6 +343,17 @@ class HostFunction:
 
     def _pointer(self, word: int) -> Expr:
         return tirx.address_of(load(self.frame, [_int32(word)]))
+
+
+def _on_stack(buffer: Var) -> Stmt:
+    """An allocation on the stack: without the annotation TVM asks its pool for memory, also for a few words, and when the function raises
+    an error the pool does not get it back."""
+    return AllocBuffer(buffer, {"disable_lower_builtin": IntImm("bool", 1)})
+
+
+def _words_of(buffer: Var) -> int:
+    (words,) = static_shape(buffer)
+    return words
 
 
 def _slots(kernel: KernelText) -> list[Slot]:
