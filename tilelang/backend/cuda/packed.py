@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...ir.rewrite import uses
-from ...ir.tvm_api import Expr, For, ForKind, TensorLoad, Var, decl_buffer, dtype_of, store, tirx
+from ...ir.tvm_api import Call, Expr, For, ForKind, TensorLoad, Var, decl_buffer, dtype_of, store, tirx
 from .cpp_types import HALF, c_type
 from .expressions import ADD, MUL, PRIMARY, Text, wrap
+from .lane_pairs import LanePairs, made_by_bits
 from .memory import Place
 from .printer import Printer
 
@@ -63,5 +64,16 @@ class Packed:
         name = self.p.e.names.of(pack)
         self.p.e.places[pack] = Place(name, dtype_of(value), "local")
         self.p.line(f"tl::pack<{c_type(dtype_of(value))}, {self.lanes}> {name};")
+        if self.lanes % 2 == 0 and made_by_bits(value):
+            self._in_pairs(name, value)
+            return name
         self.p.statement(For(self.lane, 0, self.lanes, ForKind.UNROLLED, store(pack, value, [self.lane])))
         return name
+
+    def _in_pairs(self, name: str, value: Call) -> None:
+        """The lanes of pack `name` two by two."""
+        lane = self.p.e.names.declare(self.lane)
+        self.p.line("#pragma unroll")
+        self.p.open(f"for (int {lane} = 0; {lane} < {self.lanes}; {lane} += 2)")
+        self.p.line(f"tl::set_pair({name}, {lane}, {LanePairs(self.p.e, self.lane).word(value.args[0])});")
+        self.p.close()

@@ -121,6 +121,11 @@ TL_PACK_OPERATOR(^)
   template <class T, int N> TL_DEVICE pack<T, N> operator op(T a, const pack<T, N>& b) { return broadcast<N>(a) op b; }
 // 16-bit floats: two lanes in one instruction, each rounded as one lane alone is.
 template <class T, int N> TL_DEVICE uint32_t pair(const pack<T, N>& p, int k) { return (uint32_t)p[k].bits | (uint32_t)p[k + 1].bits << 16; }
+TL_DEVICE uint32_t halves(uint16_t low, uint16_t high) { return (uint32_t)low | (uint32_t)high << 16; }
+template <class T, int N> TL_DEVICE void set_pair(pack<T, N>& p, int k, uint32_t both) {
+  p[k].bits = (uint16_t)both;
+  p[k + 1].bits = (uint16_t)(both >> 16);
+}
 #define TL_PAIRS(T, name, instruction, single)                                             \
   template <int N> TL_DEVICE pack<T, N> name(const pack<T, N>& a, const pack<T, N>& b) {   \
     pack<T, N> r;                                                                          \

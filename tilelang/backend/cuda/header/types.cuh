@@ -171,7 +171,6 @@ template <class T, int N> struct alignas(sizeof(T) * N <= 16 ? sizeof(T) * N : 1
 };
 
 template <int N, class T> TL_DEVICE pack<T, N> load_pack(const T* p) { return *reinterpret_cast<const pack<T, N>*>(p); }
-template <int N, class T> TL_DEVICE void store_pack(T* p, const pack<T, N>& v) { *reinterpret_cast<pack<T, N>*>(p) = v; }
 
 template <class T, class... Lanes> TL_DEVICE pack<T, sizeof...(Lanes)> make_pack(Lanes... lanes) { return {{lanes...}}; }
 template <int N, class T> TL_DEVICE pack<T, N> broadcast(T x) {
@@ -193,6 +192,18 @@ template <class To, class From> TL_DEVICE To bit_cast(From from) {
   union U { From from; To to; __device__ __forceinline__ U() {} } u;
   u.from = from;
   return u.to;
+}
+
+// 16-bit elements go in words: as halves the compiler would carry each alone from where they are computed to where they are used.
+template <int N, class T> TL_DEVICE void store_pack(T* p, const pack<T, N>& v) {
+  if constexpr (sizeof(T) == 2 && N % 2 == 0) {
+    pack<uint32_t, N / 2> words;
+#pragma unroll
+    for (int k = 0; k < N; k += 2) words[k / 2] = (uint32_t)bit_cast<uint16_t>(v[k]) | (uint32_t)bit_cast<uint16_t>(v[k + 1]) << 16;
+    *reinterpret_cast<pack<uint32_t, N / 2>*>(p) = words;
+  } else {
+    *reinterpret_cast<pack<T, N>*>(p) = v;
+  }
 }
 
 }  // namespace tl

@@ -75,8 +75,8 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) d
         // golden_programs.py:122
         tl::pack<bfloat16_t, 8> part;
         #pragma unroll
-        for (int lane = 0; lane < 8; ++lane) {
-          part[lane] = tl::bit_cast<bfloat16_t>((uint16_t)((uint16_t)((int)(uint8_t)(packed_shared[(slot * 64 + step * 32 + tx / 4) * 16 + tx % 4 * 4 + lane / 2] >> (uint8_t)(lane % 2 * 4)) & 15) | (uint16_t)17152));
+        for (int lane = 0; lane < 8; lane += 2) {
+          tl::set_pair(part, lane, ((tl::halves((int)(uint8_t)(packed_shared[(slot * 64 + step * 32 + tx / 4) * 16 + tx % 4 * 4 + lane / 2] >> (uint8_t)(lane % 2 * 4)), (int)(uint8_t)(packed_shared[(slot * 64 + step * 32 + tx / 4) * 16 + tx % 4 * 4 + (lane + 1) / 2] >> (uint8_t)((lane + 1) % 2 * 4))) & 0x000f000fu) | 0x43004300u));
         }
         tl::store_pack(B_shared + (tx / 4 * 32 + (tx % 4 ^ tx % 32 / 8) * 8) + step * 1024, (part - bfloat16_t::from_bits(0x4308 /* 136.0 */)) * scales[(bx * 64 + step * 32 + tx / 4) * 16 + ko]);
       }
