@@ -48,7 +48,7 @@ class Usable:
 
 
 def attempts(session: Session, rows: list[Row], tiles: dict[str, Choice], tune: bool) -> dict[str, Usable]:
-    """By row: what can be timed. Failures are printed."""
+    """By row: what can be timed."""
     wanted: list[tuple[Row, str, Config]] = []
     found = {row.name: Usable() for row in rows}
     for row in rows:
@@ -61,7 +61,6 @@ def attempts(session: Session, rows: list[Row], tiles: dict[str, Choice], tune: 
                 found[row.name].configs[label] = configs
     for (row, label, config), answer in zip(wanted, session.attempt(wanted), strict=True):
         if "failed" in answer:
-            print(f"  {row.name}, {label} {config}: {answer['failed']}", flush=True)
             found[row.name].failed[label] = {"failed": answer["failed"], "config": config}
         else:
             found[row.name].configs.setdefault(label, []).append(config)
@@ -98,7 +97,7 @@ class Results:
 
 def run(options: argparse.Namespace) -> None:
     start = time.perf_counter()
-    session = Session(options.tilelang_site, options.jobs, options.rounds, options.seconds, options.single)
+    session = Session(options.tilelang_site, options.jobs, options.rounds, options.seconds, options.compile_seconds, options.single)
     results, rows = Results(options, session), chosen_rows(options)
     tiles = results.tiles()
     found = attempts(session, rows, tiles, options.tune)
@@ -126,6 +125,7 @@ def main() -> None:
     parser.add_argument("--tilelang-site", type=Path, help="folder with the public tilelang wheel and what it needs")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=2.0, help="time for the turns of one row")
+    parser.add_argument("--compile-seconds", type=float, default=120.0, help="begin no compilation after this time")
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) - 2), help="processes that compile")
     parser.add_argument("--single", action="store_true", help="one call between two events on an idle device: the launch is in it")
     parser.add_argument("--tune", action="store_true", help="try every configuration of each side and keep the fastest")

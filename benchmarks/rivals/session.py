@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +28,7 @@ COMMAND = Path(__file__).resolve().parents[1] / "gpu.py"
 COLD = {"TILELANG_DISABLE_CACHE": "1", "TRITON_ALWAYS_COMPILE": "1"}  # for rows that time the compiler
 HERE = ("", False)  # which process: of which sides, and whether it compiles without caches
 ONE_THREAD = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}  # many processes compile already
-ATTEMPT_SECONDS, TURN_SECONDS = 100.0, 40.0
+ATTEMPT_SECONDS, TURN_SECONDS, SLOW_SECONDS = 60.0, 30.0, 10.0
 MOST_CALLS = 10
 
 
@@ -77,12 +78,14 @@ class Worker:
 
 @dataclass
 class Session:
-    """site: folder of the public wheel, or None. jobs: processes that compile. seconds: for the turns of one row."""
+    """site: folder of the public wheel, or None. jobs: processes that compile; compile_seconds: after so long no further compilation is
+    begun. seconds: for the turns of one row."""
 
     site: Path | None = None
     jobs: int = 8
     rounds: int = 20
     seconds: float = 2.0
+    compile_seconds: float = 120.0
     single: bool = False
     about: dict[str, Any] = field(default_factory=dict)
     _workers: dict[tuple[str, bool], Worker] = field(default_factory=dict)
@@ -119,8 +122,10 @@ class Session:
 
     # ---------------------------------------------------------------- compile everything first
     def attempt(self, jobs: Iterable[tuple[Row, str, Config]]) -> list[dict[str, Any]]:
-        """Build and run each (row, side, configuration) once in one of several processes: {"error"} or {"failed"} for each."""
+        """Build and run each (row, side, configuration) once in one of several processes: {"error"} or {"failed"} for each. What fails or
+        is slow is printed as it comes."""
         listed = list(jobs)
+        end = time.monotonic() + self.compile_seconds
         answers: list[dict[str, Any]] = [{} for _ in listed]
         waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
         # Grouped by process, so that few workers have to be started anew.
@@ -135,12 +140,18 @@ class Session:
                 except queue.Empty:
                     break
                 row, side, config = listed[number]
-                wanted = (row.sides[side].process, False)
+                wanted, start = (row.sides[side].process, False), time.monotonic()
+                if start > end:
+                    answers[number] = {"failed": "not compiled: out of time"}
+                    continue
                 if worker is None or not worker.usable() or place != wanted:
                     if worker is not None:
                         worker.stop()
                     worker, place = Worker(self._environment(wanted)), wanted
-                answers[number] = worker.ask(ATTEMPT_SECONDS, do="attempt", row=row.name, side=side, config=config)
+                answer = answers[number] = worker.ask(ATTEMPT_SECONDS, do="attempt", row=row.name, side=side, config=config)
+                taken = time.monotonic() - start
+                if "failed" in answer or taken > SLOW_SECONDS:
+                    print(f"  {row.name}, {side} {config}: {taken:.0f} s {answer.get('failed', '')}", flush=True)
             if worker is not None:
                 worker.stop()
 

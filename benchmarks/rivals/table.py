@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from . import attention_rows, calls, products, row_passes
+from . import attention_rows, calls, latent, products, quantised, row_passes
 from .work import Row
 
 
@@ -30,6 +30,9 @@ GOALS = {
     "attention D128": Goal(mean=1.12, least=1.0),
     "attention D64": Goal(mean=1.12, least=1.0),
     "attention backward": Goal(mean=0.97),
+    "mla decode": Goal(least=1.15),
+    "w4a16": Goal(value=600),
+    "w4a16 skinny": Goal(value=800),
     "rows": Goal(least=0.95),
     "host call": Goal(value=2),
     "compile": Goal(),
@@ -41,7 +44,7 @@ def table() -> dict[str, Row]:
     """Rows by name, in the order of the printed table."""
     kinds: tuple[Iterable[Row], ...] = (
         products.gemm_rows(), products.float8_rows(), products.skinny_rows(), attention_rows.forward_rows(),
-        attention_rows.backward_rows(), row_passes.rows(), calls.host_rows(), calls.compile_rows(),
+        attention_rows.backward_rows(), latent.rows(), quantised.rows(), row_passes.rows(), calls.host_rows(), calls.compile_rows(),
     )  # fmt: skip
     found = {row.name: row for rows in kinds for row in rows}
     assert all(row.family in GOALS for row in found.values())
@@ -52,6 +55,7 @@ def table() -> dict[str, Row]:
 QUICK = (
     "gemm bf16 1024 NT", "gemm bf16 4096 NT", "gemm fp16 8192 NN", "gemm fp8 8192 NT", "gemm bf16 16x4096x4096 NT",
     "gemm bf16 1x4096x4096 NT", "attention bf16 D128 S4096 full", "attention fp16 D128 S4096 causal", "attention fp16 D64 S4096 full",
-    "attention backward bf16 D128 S4096 causal", "softmax 4096x8192 bf16", "layernorm 4096x8192 bf16", "rmsnorm 4096x8192 bf16",
+    "attention backward bf16 D128 S4096 causal", "mla decode b128 ctx4096", "w4a16 int4 4096",
+    "w4a16 fp4 4096", "w4a16 int4 16x4096x4096", "softmax 4096x8192 bf16", "layernorm 4096x8192 bf16", "rmsnorm 4096x8192 bf16",
     "host call, 3 tensors", "compile GEMM", "compile attention",
 )  # fmt: skip
