@@ -61,11 +61,14 @@ from .dtype_names import (
     uint32x4, uint32x64, uint32x8, uint4, uint64, uint64x16, uint64x2, uint64x32, uint64x4, uint64x64, uint64x8, uint8, uint8x16,
     uint8x2, uint8x32, uint8x4, uint8x64, uint8x8,
 )  # fmt: skip
+from .clusters import (
+    block_rank_in_cluster, cluster_arrive, cluster_arrive_relaxed, cluster_sync, cluster_wait, ptx_arrive_cluster_barrier,
+)  # fmt: skip
 from .gpu import (
-    __ldg, annotate_ws_schedule, block_rank_in_cluster, clc_get_first_ctaid, clc_is_canceled, clc_try_cancel, cluster_arrive,
-    cluster_arrive_relaxed, cluster_sync, cluster_wait, cp_async_barrier_noinc, create_tma_descriptor, deallocate_tmem,
+    __ldg, annotate_ws_schedule, clc_get_first_ctaid, clc_is_canceled, clc_try_cancel,
+    cp_async_barrier_noinc, create_tma_descriptor, deallocate_tmem,
     increase_descriptor_offset, initialize_tcgen05_descriptor, initialize_wgmma_descriptor, ldg128, ldg256, ldg32, ldg64, lds128,
-    lds32, lds64, mma_fill, mma_gemm_blockscaled, mma_store, named_barrier_arrive, ptx_arrive_cluster_barrier, ptx_cp_async,
+    lds32, lds64, mma_fill, mma_gemm_blockscaled, mma_store, named_barrier_arrive, ptx_cp_async,
     ptx_ldmatrix, ptx_mma, ptx_mma_block_scale, ptx_mma_sp, ptx_stmatrix, ptx_wgmma_rs, ptx_wgmma_ss, stg128, stg256, stg32, stg64,
     sts128, sts32, sts64, tcgen05_after_thread_sync, tcgen05_before_thread_sync, tcgen05_cp_warpx4, tcgen05_gemm,
     tcgen05_gemm_blockscaled, tcgen05_mma_arrive, tcgen05_sf_warp_transpose, tma_gather4, tma_load, tma_load_2sm, tma_scatter4,

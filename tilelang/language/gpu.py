@@ -178,36 +178,6 @@ def increase_descriptor_offset(*args: Any, **kwargs: Any) -> None:
     _only("increase_descriptor_offset", args, kwargs)
 
 
-def block_rank_in_cluster(*args: Any, **kwargs: Any) -> Expr:
-    """Number of the block in its cluster. GPUs only."""
-    return _value("block_rank_in_cluster", "int32", args, kwargs)
-
-
-def cluster_arrive(*args: Any, **kwargs: Any) -> None:
-    """Arrive at the barrier of the cluster. GPUs only."""
-    _only("cluster_arrive", args, kwargs)
-
-
-def cluster_arrive_relaxed(*args: Any, **kwargs: Any) -> None:
-    """Arrive at the barrier of the cluster without ordering memory. GPUs only."""
-    _only("cluster_arrive_relaxed", args, kwargs)
-
-
-def cluster_wait(*args: Any, **kwargs: Any) -> None:
-    """Wait at the barrier of the cluster. GPUs only."""
-    _only("cluster_wait", args, kwargs)
-
-
-def cluster_sync(*args: Any, **kwargs: Any) -> None:
-    """Arrive and wait at the barrier of the cluster. GPUs only."""
-    _only("cluster_sync", args, kwargs)
-
-
-def ptx_arrive_cluster_barrier(*args: Any, **kwargs: Any) -> None:
-    """Arrive at a barrier of another block of the cluster. GPUs only."""
-    _only("ptx_arrive_cluster_barrier", args, kwargs)
-
-
 def clc_try_cancel(*args: Any, **kwargs: Any) -> None:
     """Ask for the next block of a running launch. GPUs only."""
     _only("clc_try_cancel", args, kwargs)

@@ -6,13 +6,14 @@ whose annotations hold what the functions here were told: prelude, cluster_dims,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import TileAssertionError, TileRuntimeError, TileTypeError, TileValueError
 from ..frontend.constructs import Construct, as_bound, close_frame, index_type, known_range, open_frame
 from ..ir.builder import Frame, current, in_kernel
-from ..ir.dialect import ATTR_WS, GLOBAL
+from ..ir.dialect import ATTR_WS, GLOBAL, KERNEL_CLUSTER
 from ..ir.expr import as_expr, is_static, truth
 from ..ir.kernel import KernelRegion
 from ..ir.tvm_api import (
@@ -26,6 +27,7 @@ from ..ir.tvm_api import (
 )  # fmt: skip
 
 DEFAULT_THREADS = 128
+MOST_CLUSTER = 8  # blocks that every GPU with clusters can run together (CUDA programming guide, "Thread Block Clusters")
 WARP_GROUP = 128
 
 
@@ -82,7 +84,9 @@ def Kernel(
 
     blocks: grid extents x, y, z (ints or int32/int64 expressions, may be symbolic; 0 launches nothing; more than three on
     the CPU only). threads: threads of a block, an int or up to three ints; None = 128. is_cpu: accepted; one thread.
-    prelude: source text put before the generated code. cluster_dims: blocks of a cluster, see `ClusterKernel`.
+    prelude: source text put before the generated code. cluster_dims: blocks of a cluster along x, y, z, which divide the grid's extents;
+    an int or up to three ints, (1, 1, 1) means none, 8 blocks at most. On GPUs from sm_90 on they run together, and pipelined copies that
+    are the same for all of them are fetched once; elsewhere blocks run on their own.
     Value of `as`: one index, or a list of indices. Raises TileValueError for counts that are not positive.
     """
     if is_cpu and threads is not None:
@@ -105,7 +109,17 @@ def _launch(what: str, blocks: Sequence[Any], threads: tuple[int, int, int], pre
         raise TileTypeError(f"{what}: prelude is {prelude!r}; it is source text")
     annotations: dict[str, Any] = {} if not prelude else {"prelude": prelude}
     if cluster_dims is not None and (shape := _three(cluster_dims, f"{what}: cluster_dims")) != (1, 1, 1):
-        annotations["cluster_dims"] = list(shape)
+        if math.prod(shape) > MOST_CLUSTER:
+            raise TileValueError(f"{what}: a cluster of {math.prod(shape)} blocks; it has at most {MOST_CLUSTER}")
+        for axis, (extent, size) in enumerate(zip(extents, shape, strict=False)):
+            if isinstance(extent, int) and extent % size:
+                remedy = "round the grid up; copies of blocks outside of the tensors read zeros and write nothing"
+                raise TileValueError(
+                    f"{what}: grid extent {axis} is {extent}, no multiple of the {size} blocks of a cluster", remedy=remedy
+                )
+        if any(size > 1 for size in shape[len(extents) :]):
+            raise TileValueError(f"{what}: cluster_dims {list(shape)} of a grid with {len(extents)} dimensions")
+        annotations[KERNEL_CLUSTER] = list(shape)
     frame = KernelLaunchFrame(extents, threads, annotations)
     frame.what = what
     return frame

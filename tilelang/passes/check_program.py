@@ -38,6 +38,7 @@ from ..ir.tvm_api import (
     location_of_span,
     tirx,
 )  # fmt: skip
+from ..target.limits import has_clusters
 
 MAX_DEPTH = 1000  # TVM recurses over expressions and dies somewhere above 3000
 
@@ -50,6 +51,8 @@ _GPU_OPS = {
     "tl.mbarrier_arrive": "T.mbarrier_arrive",
     "tl.mbarrier_expect_tx": "T.mbarrier_expect_tx",
     "tl.sync_grid": "T.sync_grid",
+    "tl.cluster_arrive": "T.cluster_arrive",
+    "tl.cluster_wait": "T.cluster_wait",
 }
 _EXTERN = ("tirx.call_extern", "tirx.call_pure_extern")
 _LEAVE = {"tirx.break_loop": "break", "tirx.continue_loop": "continue"}
@@ -76,6 +79,7 @@ class _Checker:
     def __init__(self, ctx: PassContext) -> None:
         self.on_gpu = ctx.target.is_gpu
         self.target = str(ctx.target)
+        self.clusters = self.on_gpu and has_clusters(ctx.target)
         self.spans: list[Span] = []
         self.around: list[str] = []  # "loop" or "parallel", innermost last
         self.parallel: list[Any] = []  # indices of the open T.Parallel nests
@@ -168,6 +172,8 @@ class _Checker:
 
     def call(self, node: Call, visitor: Any) -> None:
         name = op_name(node)
+        if self.on_gpu and not self.clusters and name.startswith("tl.cluster"):
+            self.fail(TileNotSupportedError, f"{_GPU_OPS[name]} needs clusters, which {self.target} does not have", "use sm_90 or later")
         if not self.on_gpu:
             if name == "tl.gpu_only":
                 self.gpu_only(str(attr(node, "what", "this operation")))

@@ -19,7 +19,16 @@ def architecture(target: Target) -> str:
     return DEFAULT_ARCH if found in ("", "auto", "native") else found
 
 
+def generation(target: Target) -> int:
+    """The number of the target's architecture, 90 for "sm_90a"; 0 for a name without one."""
+    return int("".join(c for c in architecture(target) if c.isdigit()) or 0)
+
+
+def has_clusters(target: Target) -> bool:
+    """Do blocks come in clusters, and may kernels be launched while those before them run? (CUDA programming guide: from 9.0 on)"""
+    return generation(target) >= 90
+
+
 def shared_bytes(target: Target) -> int:
     """Bytes of shared memory a block may use; those of the default architecture where the given one is unknown."""
-    digits = "".join(c for c in architecture(target) if c.isdigit())
-    return _SHARED_BYTES.get(digits, _SHARED_BYTES["90"]) * 1024
+    return _SHARED_BYTES.get(str(generation(target)), _SHARED_BYTES["90"]) * 1024

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ...ir.access import view_roots
 from ...ir.context import PassContext
+from ...ir.dialect import KERNEL_CLUSTER
 from ...ir.kernel import KernelRegion, map_kernels
 from ...ir.tvm_api import PrimFunc, Stmt, Var
 from ...passes.tma_boxes import KEY_OFF
-from ...target.limits import architecture
+from ...target.limits import architecture, has_clusters
 from ..base import Artifact, KernelResources
 from . import hooks, toolchain
 from .host import host_function, takes_tensors
@@ -30,7 +31,6 @@ from .launch import Launcher, machine_code
 from .program import CudaProgram, KernelText, compile_flags, print_kernel, source_text, written_buffers
 
 PROGRAM = "program.json"
-DEPENDENT_LAUNCH = 90  # first architecture with it
 KEY_INDEPENDENT = "tl.disable_dependent_launch"
 
 
@@ -42,8 +42,7 @@ def target_arch(ctx: PassContext) -> str:
 
 def may_depend(ctx: PassContext) -> bool:
     """May kernels begin before those in front of them have ended, and wait by themselves (PTX ISA, griddepcontrol: sm_90 and later)?"""
-    digits = re.sub(r"\D", "", architecture(ctx.target))
-    return int(digits or 0) >= DEPENDENT_LAUNCH and not ctx.flag(KEY_INDEPENDENT)
+    return has_clusters(ctx.target) and not ctx.flag(KEY_INDEPENDENT)
 
 
 def print_program(func: PrimFunc, ctx: PassContext) -> tuple[CudaProgram, PrimFunc]:
@@ -53,6 +52,8 @@ def print_program(func: PrimFunc, ctx: PassContext) -> tuple[CudaProgram, PrimFu
     regions: list[KernelRegion] = []
 
     def note(region: KernelRegion) -> Stmt:
+        if not has_clusters(ctx.target):  # there blocks run on their own
+            region = replace(region, annotations={k: v for k, v in region.annotations.items() if k != KERNEL_CLUSTER})
         regions.append(region)
         return region.to_stmt()
 

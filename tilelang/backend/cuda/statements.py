@@ -17,6 +17,7 @@ from ...ir.dialect import (
     ATTR_WS,
     BARRIER,
     CLUSTER_BARRIER,
+    KERNEL_CLUSTER,
     REGISTER_BUDGET,
     SHARED_SCOPES,
     THREAD_SCOPES,
@@ -178,7 +179,7 @@ class Statements(Printer):
         if not started:
             return
         self.o.needs.add("async.cuh")
-        clustered = any(node.buffer.scope() == CLUSTER_BARRIER for node, _ in started)
+        clustered = KERNEL_CLUSTER in self.kernel.annotations and any(node.buffer.scope() == CLUSTER_BARRIER for node, _ in started)
         self.open(f"if ({self.linear_thread()} == 0)")
         for node, name in started:
             for k, count in enumerate(_arrive_counts(node)):
