@@ -1,12 +1,14 @@
-"""What was measured as text: a line for each row, a summary for each family against its goal; the README's table.
+"""What was measured as text: a line for each row, a summary for each family against its goal; the README's table and plot.
 
 In: the records of `session.measure`, as the JSON file holds them.
 """
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from .table import GOALS, Goal
@@ -87,3 +89,61 @@ def text(run: Mapping[str, Any]) -> list[str]:
     head = [f"{run['device']}, {run['date']}; {versions}{f'; TileLang {wheel}' if wheel else ''}", f"Medians; {how}.", ""]
     rows = [text for record in run["rows"] for text in (line(record), *failures(record))]
     return [*head, *rows, "", *summary(run["rows"])]
+
+
+# ---------------------------------------------------------------- for people
+WORK = {
+    "gemm": "GEMM of 16 bits",
+    "gemm fp8": "GEMM of float8",
+    "skinny": "GEMM of 16 rows and of one",
+    "attention D128": "attention, head size 128",
+    "attention D64": "attention, head size 64",
+    "attention backward": "attention backward",
+    "mla decode": "latent attention, decoding",
+    "w4a16": "GEMM with 4-bit weights",
+    "w4a16 skinny": "the same, 16 rows",
+    "rows": "softmax, layernorm, rmsnorm",
+    "host call": "a call, 3 tensors",
+    "compile": "cold compilation",
+}
+
+
+def markdown(run: Mapping[str, Any]) -> list[str]:
+    """A table with a line for each family: our range, and the ratio to the best rival of each row."""
+    lines = ["| work | rows | ours | best other | ratio: mean (least) |", "|---|---|---|---|---|"]
+    for family, rows in families(run["rows"]).items():
+        ours = sorted(row["sides"][OURS]["value"] for row in rows if "value" in row["sides"].get(OURS, {}))
+        if not ours:
+            continue
+        span = number(ours[0]) if number(ours[0]) == number(ours[-1]) else f"{number(ours[0])} to {number(ours[-1])}"
+        ratios = [row["ratio"] for row in rows if "ratio" in row]
+        best = ", ".join(dict.fromkeys(row["best"] for row in rows if "ratio" in row)) or "-"
+        ratio = f"{mean(ratios):.2f} ({min(ratios):.2f})" if ratios else "-"
+        lines.append(f"| {WORK[family]} | {len(ours)} | {span} {rows[0]['unit']} | {best} | {ratio} |")
+    return lines
+
+
+def plot(run: Mapping[str, Any], path: Path) -> None:
+    """Every row as a line of marks, one for each side: its speed relative to the best rival's. Needs matplotlib."""
+    pyplot = importlib.import_module("matplotlib.pyplot")
+    rows = [row for row in run["rows"] if "ratio" in row]
+    figure, axes = pyplot.subplots(figsize=(9, 1.2 + 0.17 * len(rows)))
+    labels = [OURS, *dict.fromkeys(label for row in rows for label in row["sides"] if label != OURS)]
+    for k, label in enumerate(labels):
+        points = [
+            (row["sides"][row["best"]]["ms"] / side["ms"], -y)
+            for y, row in enumerate(rows)
+            if "ms" in (side := row["sides"].get(label, {}))
+        ]
+        style = {"s": 34, "zorder": 3, "color": "#c0392b"} if label == OURS else {"s": 16, "marker": "os^Dvx*P"[k % 8], "alpha": 0.7}
+        axes.scatter([x for x, _ in points], [y for _, y in points], label=label, **style)
+    axes.axvline(1.0, color="grey", linewidth=0.8)
+    axes.set_yticks([-y for y in range(len(rows))], [row["name"] for row in rows], fontsize=7)
+    axes.set_xlim(0.4, max(1.6, 1.05 * max(row["ratio"] for row in rows if row["ratio"] < 3)))
+    axes.margins(y=0.01)
+    axes.set_xlabel("speed relative to the best other (1 = equal)")
+    axes.set_title(f"{run['device'].replace('_', ' ')}, {run['date']}", fontsize=9)
+    axes.grid(axis="x", linewidth=0.3)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7)
+    figure.savefig(path, bbox_inches="tight")
+    pyplot.close(figure)
