@@ -51,7 +51,7 @@ def gemv_transposed(N, K, block_N=32, block_K=256, threads=128, dtype="float16")
 
 
 def gemv_by_threads(N, K, rows=4, lanes=32, width=8, dtype="float16"):
-    """y = W x, W (N, K), by threads: `lanes` of them share a row, each takes `width` neighbours at a time; their sums are added at the end."""
+    """y = W x, W (N, K), by threads: `lanes` of them share a row, each with `width` neighbours at a time, and add their sums at the end."""
 
     @T.prim_func
     def kernel(x: T.Tensor((K,), dtype), W: T.Tensor((N, K), dtype), y: T.Tensor((N,), dtype)):
