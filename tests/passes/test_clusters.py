@@ -214,3 +214,38 @@ def test_a_tile_without_parts_is_loaded_by_the_first_block():
     got = np.zeros((256, 8), np.float32)
     tilelang.compile(main, target="simt -arch=sm_90a")(a, b, got)
     assert np.allclose(got, a.astype(np.float64) @ b.astype(np.float64).T, rtol=1e-4, atol=1e-3)
+
+
+def test_what_is_fetched_once_a_tile_is_each_blocks_own(monkeypatch):
+    """The tile of D is the same for both blocks of a cluster; its slots are not looked at across them."""
+    monkeypatch.setattr(passes, "MULTIPROCESSORS", 5)
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((512, 96), "float16"),
+        B: T.Tensor((96, 256), "float16"),
+        D: T.Tensor((128, 256), "float16"),
+        C: T.Tensor((512, 256), "float32"),
+    ):
+        with T.Kernel(2, 4, threads=256) as (bx, by):
+            a = T.alloc_shared((128, 32), "float16")
+            b = T.alloc_shared((32, 128), "float16")
+            d = T.alloc_shared((128, 128), "float16")
+            c = T.alloc_fragment((128, 128), "float32")
+            T.copy(D[by * 128, 0], d)
+            T.clear(c)
+            for i in T.Pipelined(3, num_stages=2):
+                T.copy(A[by * 128, i * 32], a)
+                T.copy(B[i * 32, bx * 128], b)
+                T.gemm(a, b, c)
+            for y, x in T.Parallel(128, 128):
+                c[y, x] += d[y, x]
+            T.copy(c, C[by * 128, bx * 128])
+
+    assert "fetch a together" in notes(main)[0]
+    rng = np.random.default_rng(1)
+    a, b, d = (rng.standard_normal(shape).astype(np.float16) for shape in ((512, 96), (96, 256), (512, 128)))
+    for seed in range(2):
+        got = np.full((512, 256), np.nan, np.float32)
+        tilelang.compile(main, target="simt -arch=sm_90a", pass_configs={"tl.simt_seed": seed})(a, b, d, got)
+        assert np.allclose(got, a.astype(np.float64) @ b.astype(np.float64) + np.tile(d.astype(np.float64), (1, 2)), rtol=1e-4, atol=1e-3)

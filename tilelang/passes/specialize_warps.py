@@ -177,6 +177,7 @@ class _Specializer:
                 declare_barriers(ring.empty, [self.consumers // WARP * ring.ranks] * slots, at),
             ]
         registers = self.registers.get(groups + 1)
+        self.ctx.note(location_of(next(iter(self.loops))), SUBJECT, _roles_text(groups, registers))
         body = seq([
             *declared,
             AttrStmt(list(range(groups)), ATTR_WS, IntImm("int32", 0), seq([*_registers(registers, 1, span), consumer]), span),
@@ -234,7 +235,8 @@ class _Specializer:
         self.budget -= (slots - 1) * size
         rings = rings_of(found.moved, {tile: (places[0], places[-1]) for tile, places in uses.items()}, slots)
         names = "; ".join(", ".join(str(m.tile.name) for m in ring.copies) for ring in rings)
-        self.ctx.note(location_of(node), SUBJECT, f"a producer fetches {names} into {slots} slots")
+        fewer = "" if slots == stages else f" (shared memory has no room for {stages})"
+        self.ctx.note(location_of(node), SUBJECT, f"a producer fetches {names} into {slots} slots{fewer}")
         self.loops[node] = RingLoop(found, slots, rings, repeated or found.guard is not None)
 
     # ---------------------------------------------------------------- the consumers
@@ -376,7 +378,7 @@ class _Specializer:
                 target = versioned(m.call.args[1], ring.versions[m.tile], slot)
                 attrs = {**dict(m.call.attrs or {}), "tma": "load"}
                 operands = [source, target, region(ring.full, [slot], [1])]
-                if self.cluster is not None and self.cluster.shares(m):
+                if self.cluster is not None and ring.ranks > 1 and self.cluster.shares(m):
                     operands.append(self.rank)
                     attrs["ranks"] = self.cluster.size
                 stmts.append(Evaluate(call(m.call.op, operands, "void", attrs), m.stmt.span))
@@ -389,6 +391,12 @@ class _Specializer:
 
 
 # ---------------------------------------------------------------- registers
+def _roles_text(groups: int, registers: tuple[int, int] | None) -> str:
+    """The warpgroups of a block, for the user."""
+    given = "as many registers each" if registers is None else f"{registers[1]} registers a thread, {registers[0]} of the producer"
+    return f"{groups} warpgroup{'s' if groups > 1 else ''} compute{'' if groups > 1 else 's'}, one more is the producer; {given}"
+
+
 def _tiles(buffers: Iterable[Var]) -> int:
     """Bytes of the shared tiles among them, each at a place of its own."""
     return sum(-(-tile_bytes(v) // _ALIGNMENT) * _ALIGNMENT for v in buffers if v.scope() in SHARED_SCOPES)
