@@ -330,6 +330,7 @@ MUTATIONS: dict[str, Mutation] = {
     "bulk store dropped": drop_call("tl.tma_store"),
     "bulk store to the next place": moved_operand("tl.tma_store", 1, 8),
     "bulk store with another swizzle": another_attr("tl.tma_store", "swizzle", lambda s: 0 if int(s) else 128),
+    "bulk store that adds, or no more": another_attr("tl.tma_store", "add", lambda a: not a),
     "bulk group not closed": drop_call("tl.bulk_commit"),
     "bulk wait dropped": drop_call("tl.bulk_wait"),
     "bulk wait too weak": another_value("tl.bulk_wait", 0, lambda v: _plus(v, 1)),

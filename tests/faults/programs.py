@@ -210,6 +210,20 @@ def _hopper_gemm() -> Any:
     return main
 
 
+def _added() -> Any:
+    """Three blocks add a tile of theirs, made by threads, to one tensor."""
+
+    @T.prim_func
+    def main(X: T.Tensor((3, 32, 64), "float32"), Y: T.Tensor((32, 64), "float32")):
+        with T.Kernel(3, threads=128) as b:
+            t = T.alloc_shared((32, 64), "float32")
+            for i, j in T.Parallel(32, 64):
+                t[i, j] = X[b, i, j] * 2
+            T.atomic_add(Y[0, 0], t)
+
+    return main
+
+
 def _cluster_gemm() -> Any:
     """Two blocks of a cluster: each loads half of the tiles of B for both."""
     m, n, k = 128, 64, 192
@@ -264,6 +278,10 @@ SUBJECTS = {
     ),
     "hopper_gemm": Subject(
         _hopper_gemm, _hopper_arguments, lambda a, b, c: {2: a.astype(np.float64) @ b.astype(np.float64)}, 3e-2, arch="sm_90a",
+    ),
+    "added": Subject(
+        _added, lambda: [*_pair(14, (3, 32, 64), (32, 64))[:1], np.ones((32, 64), np.float32)],
+        lambda x, y: {1: 1 + 2 * x.sum(0, dtype=np.float64)}, 1e-5, arch="sm_90a",
     ),
     "cluster_gemm": Subject(
         _cluster_gemm, _cluster_arguments, lambda a, b, c: {2: a.astype(np.float64) @ b.astype(np.float64)}, 3e-2, arch="sm_90a",

@@ -73,6 +73,7 @@ REPORTS = {
     "bulk store dropped": "",
     "bulk store to the next place": SHAPE,
     "bulk store with another swizzle": SHAPE,
+    "bulk store that adds, or no more": "",
     "bulk group not closed": "while a bulk store is reading",
     "bulk wait dropped": f"while a bulk store is reading|{PAIR}",
     "bulk wait too weak": f"while a bulk store is reading|{PAIR}",
@@ -93,5 +94,6 @@ VALUES = {
     "store shifted", "load shifted", "swizzle on one side", "store to shared memory dropped", "store to registers dropped", "guard dropped",
     "one turn more", "one turn less", "atomic update dropped", "bulk load from the next place", "bulk load with another swizzle",
     "bulk load to the next place", "bulk store dropped", "bulk store to the next place", "bulk store with another swizzle",
+    "bulk store that adds, or no more",
     "product dropped", "product forgets or keeps", "product of another matrix", "product of other rows", "buffers overlap",
 }  # fmt: skip

@@ -42,6 +42,7 @@ HARMLESS: dict[tuple[str, str], int] = {
     # conditions that others imply; the whole warp waits instead of one lane
     ("ring", "guard dropped"): 1, ("hopper_gemm", "guard dropped"): 1, ("cluster_gemm", "guard dropped"): 1,
     ("bulk_ring", "guard dropped"): 2,
+    ("added", "guard dropped"): 1,
     # the producer, which goes round the ring in order, has then waited for a later slot
     ("bulk_ring", "arrive at another barrier"): 1, ("bulk_ring", "wait at another barrier"): 1,
     ("product", "product forgets or keeps"): 1,  # the accumulator is zero
