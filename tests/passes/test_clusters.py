@@ -224,7 +224,7 @@ def test_what_is_fetched_once_a_tile_is_each_blocks_own(monkeypatch):
     def main(
         A: T.Tensor((512, 96), "float16"),
         B: T.Tensor((96, 256), "float16"),
-        D: T.Tensor((128, 256), "float16"),
+        D: T.Tensor((512, 128), "float16"),
         C: T.Tensor((512, 256), "float32"),
     ):
         with T.Kernel(2, 4, threads=256) as (bx, by):
