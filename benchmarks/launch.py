@@ -89,9 +89,18 @@ def repeat(call: Callable[..., Any], *args: Any) -> Callable[[int], None]:
     return run
 
 
-def elementwise(n: int = 64):
+def kept(run: Callable[[int], None], *values: Any) -> Callable[[int], None]:
+    """The function, which keeps the values that its addresses mean."""
+
+    def holding(count: int, values: tuple[Any, ...] = values) -> None:
+        run(count)
+
+    return holding
+
+
+def elementwise(dtype: str = "float32", n: int = 64):
     @T.prim_func
-    def add(A: T.Tensor((n, n), "float32"), B: T.Tensor((n, n), "float32"), C: T.Tensor((n, n), "float32")):
+    def add(A: T.Tensor((n, n), dtype), B: T.Tensor((n, n), dtype), C: T.Tensor((n, n), dtype)):
         with T.Kernel(1, threads=128):
             for i, j in T.Parallel(n, n):
                 C[i, j] = A[i, j] + B[i, j]
@@ -117,21 +126,29 @@ def matmul(n: int = 128, dtype: str = "bfloat16"):
 
 
 class Bench:
-    """Measures and prints lines."""
+    """Lines to measure. They take turns, so that what changes with time (clocks, other work) changes all of them."""
 
     def __init__(self, rounds: int, device: str) -> None:
         self.rounds, self.device = rounds, device
+        self.lines: dict[str, Callable[[int], None]] = {}
         self.found: dict[str, dict[str, float]] = {}
         self.text: list[str] = []
 
-    def line(self, name: str, run: Callable[[int], None], per_call: int = 1) -> None:
-        try:
-            times = [self._batch(run) / per_call for _ in range(self.rounds + 3)][3:]
-        except Exception as error:  # one part that cannot be measured here must not cost the others
-            self.say(f"{name:52s} -  ({type(error).__name__}: {str(error).splitlines()[0][:80]})")
-            return
-        self.found[name] = {"median": statistics.median(times), "min": min(times)}
-        self.say(f"{name:52s} median {statistics.median(times):7.3f}  min {min(times):7.3f}")
+    def line(self, name: str, run: Callable[[int], None]) -> None:
+        self.lines[name] = run
+
+    def measure(self) -> None:
+        """All lines, printed at the end."""
+        times: dict[str, list[float]] = {name: [] for name in self.lines}
+        for k in range(self.rounds + 2):
+            for name, run in self.lines.items():
+                one = self._batch(run)
+                if k >= 2:
+                    times[name].append(one)
+        for name, found in times.items():
+            self.found[name] = {"median": statistics.median(found), "min": min(found)}
+            self.text.append(f"{name:56s} median {statistics.median(found):7.3f}  min {min(found):7.3f}")
+            print(self.text[-1], flush=True)
 
     def _batch(self, run: Callable[[int], None]) -> float:
         if self.device == "cuda":
@@ -140,13 +157,9 @@ class Bench:
         run(BATCH)
         return (time.perf_counter() - start) / BATCH * 1e6
 
-    def say(self, text: str) -> None:
-        self.text.append(text)
-        print(text, flush=True)
-
 
 def lent(tensors: list[Any]) -> tuple[list[Any], Any]:
-    """The tensors as values of TVM's FFI in memory of C: what keeps them, the address of the first and their number."""
+    """The tensors as values of TVM's FFI in memory of C, behind room for one more value: what keeps them, and the values."""
     exchange = entry.exchange(torch.Tensor)
     assert exchange is not None, "this torch publishes no C table"
     borrow = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)(exchange.borrow)
@@ -172,11 +185,15 @@ def launches(bench: Bench, loops: Loops, launcher: Launcher, tensors: list[Any])
     values = (ctypes.c_int64 * 3)(*(t.data_ptr() for t in tensors))
     params = (ctypes.c_int64 * 3)(*(address(values) + 8 * k for k in range(3)))
     handle = launcher.words[launcher.kernel_word(0, False)]
-    bench.line("native: cuLaunchKernelEx", loops.call(launcher.words[LAUNCH], address(config), handle, address(params), 0))
+    bench.line(
+        "native: cuLaunchKernelEx", kept(loops.call(launcher.words[LAUNCH], address(config), handle, address(params), 0), values, config)
+    )
     plain = loops.call(driver_function("cuLaunchKernel"), handle, 1, 1, 1, 128, 1, 1, 0, 0, address(params), 0)
-    bench.line("native: cuLaunchKernel", plain)
-    current = (ctypes.c_int64 * 1)()
-    bench.line("native: cuCtxGetCurrent", loops.call(driver_function("cuCtxGetCurrent"), address(current)))
+    bench.line("native: cuLaunchKernel", kept(plain, values, params))
+    if bench.device == "cuda":
+        stream = torch.cuda.Stream()
+        aside = loops.call(driver_function("cuLaunchKernel"), handle, 1, 1, 1, 128, 1, 1, 0, stream.cuda_stream, address(params), 0)
+        bench.line("native: cuLaunchKernel on a stream of its own", kept(aside, values, params, stream))
 
 
 def maps(bench: Bench, loops: Loops, tensor: Any) -> None:
@@ -202,7 +219,8 @@ def maps(bench: Bench, loops: Loops, tensor: Any) -> None:
         2,
         0,
     )  # 16-bit elements, swizzle of 128 bytes
-    bench.line("native: cuTensorMapEncodeTiled", loops.call(driver_function("cuTensorMapEncodeTiled"), *values))
+    encode = loops.call(driver_function("cuTensorMapEncodeTiled"), *values)
+    bench.line("native: cuTensorMapEncodeTiled", kept(encode, numbers, extents, strides, box, steps, tensor))
 
 
 def host_function(bench: Bench, loops: Loops, launcher: Launcher, tensors: list[Any], name: str) -> None:
@@ -211,8 +229,7 @@ def host_function(bench: Bench, loops: Loops, launcher: Launcher, tensors: list[
     values[0], values[1] = 1, launcher.table  # kTVMFFIInt
     result = (ctypes.c_int64 * 2)()
     call = ffi_function("TVMFFIFunctionCall"), launcher.host.function.__chandle__(), ctypes.addressof(values), len(tensors) + 1
-    bench.line(f"native: host function, {name}", loops.call(*call, ctypes.addressof(result)))
-    del keep
+    bench.line(f"native: host function, {name}", kept(loops.call(*call, ctypes.addressof(result)), keep, result, launcher))
 
 
 def conversions(bench: Bench, loops: Loops, tensor: Any) -> None:
@@ -222,8 +239,9 @@ def conversions(bench: Bench, loops: Loops, tensor: Any) -> None:
     place, stream = (ctypes.c_int64 * 6)(), (ctypes.c_int64 * 1)()
     kind, index = (1, 0) if tensor.device.type == "cpu" else (2, tensor.device.index or 0)
     lend = loops.call(exchange.borrow, id(tensor), ctypes.addressof(place), locked=True)
-    bench.line("native: a torch tensor lent through DLPack's C table", lend)
-    bench.line("native: torch's current stream", loops.call(exchange.current_stream, kind, index, ctypes.addressof(stream)))
+    bench.line("native: a torch tensor lent through DLPack's C table", kept(lend, tensor, place))
+    current = loops.call(exchange.current_stream, kind, index, ctypes.addressof(stream))
+    bench.line("native: torch's current stream", kept(current, stream))
     bench.line("tvm_ffi.from_dlpack(a)", repeat(ffi.from_dlpack, tensor))
     bench.line("Tensor.is_neg(a)", repeat(torch.Tensor.is_neg, tensor))
     bench.line("a.requires_grad", repeat(getattr, tensor, "requires_grad"))
@@ -238,6 +256,11 @@ def calls(bench: Bench, device: str) -> tuple[Launcher, list[Any]]:
         kernel(a, b, c)
     launcher = kernel.artifact.entry
     bench.line("kernel(a, b, c)", repeat(kernel, a, b, c))
+    whole = [torch.zeros(64, 64, device=device, dtype=torch.int32) for _ in range(3)]
+    integers = compiled(elementwise("int32"))
+    for _ in range(3):
+        integers(*whole)
+    bench.line("kernel(a, b, c), int32: no lazy negation to ask for", repeat(integers, *whole))
     bench.line("the launcher", repeat(launcher, a, b, c))
     bench.line("the host function through TVM's FFI", repeat(launcher.host.function, launcher.table, a, b, c))
     bench.line("torch.add(a, b, out=c)", repeat(lambda: torch.add(a, b, out=c)))
@@ -274,6 +297,7 @@ def measure(bench: Bench, device: str) -> None:
     launches(bench, loops, launcher, tensors)
     conversions(bench, loops, tensors[0])
     with_maps(bench, loops, device)
+    bench.measure()
 
 
 def main() -> None:
