@@ -43,8 +43,9 @@ from ...tileop.loops import extents_of, indices, may_overlap, mins_of, nest, ser
 from ...tileop.reduce import Combine, combine_for
 from .instr import WARP
 from .reduce_plan import ReducePlan, Scratch, plan_reduction, plan_scratch
-from .warps import Warps, bind_warps, loop, threads_of
+from .warps import Warps, at, bind_warps, loop, threads_of
 
+FEW_SLOTS, LONG_CHAIN = 4, 16  # so few totals, of so many elements each, leave a thread waiting
 MOST_REGISTERS = 256  # of one thread, for a tile that is read from shared memory
 
 
@@ -147,13 +148,20 @@ class _Emitter:
         self.plan, self.held, self.reduction = way.source, way.held, way.reduction
         self.combine = _combine(call)
         self.warps: Warps = bind_warps(ctx)
-        self.total = decl_buffer((self.reduction.slots,), self.combine.dtype, "partial", LOCAL, alignment=16, span=ctx.span)
+        self.chains = self._chains()
+        self.total = decl_buffer((self.reduction.slots * self.chains,), self.combine.dtype, "partial", LOCAL, alignment=16, span=ctx.span)
         self.span = ctx.span
 
     def run(self) -> Stmt:
         before = [self.copy_in()] if self.way.copied else []
         stmts = [*before, *self.warps.declare, AllocBuffer(self.total, None, self.span), self.partial(), *self.exchange()]
         return seq([*stmts, *(self.through_shared() if self.way.output is None else self.into_registers())])
+
+    def _chains(self) -> int:
+        """Totals of one slot, each of a part of its elements: an operation waits for the one before it on the same total."""
+        plan = self.reduction
+        count = len(plan.registers[0])
+        return 2 if plan.register_formula is not None and plan.slots <= FEW_SLOTS and count >= LONG_CHAIN and count % 2 == 0 else 1
 
     def copy_in(self) -> Stmt:
         """The source as a fragment of its own."""
@@ -187,13 +195,22 @@ class _Emitter:
             stmts = [store(self.total, identity, [const(s, "int32")], self.span) for s in range(self.reduction.slots)]
             pairs = [(const(s, "int32"), const(r, "int32")) for s, rs in enumerate(self.reduction.registers) for r in rs]
             return seq([*stmts, *[one(s, r) for s, r in pairs]])
-        count = len(self.reduction.registers[0])
+        count, chains = len(self.reduction.registers[0]), self.chains
 
         def slot(s: Any) -> list[Stmt]:
-            inner = loop(count, lambda q: [one(s, formula(s, q))], "q", self.span)
-            return [store(self.total, identity, [s], self.span), inner]
+            first = s * chains if chains > 1 else s
+            clear = [store(self.total, identity, [at(0, 1, first, k)], self.span) for k in range(chains)]
+            inner = loop(
+                count // chains, lambda q: [one(at(0, 1, first, k), formula(s, at(0, chains, q, k))) for k in range(chains)], "q", self.span
+            )
+            return [*clear, inner]
 
-        return loop(self.reduction.slots, slot, "s", self.span)
+        def joined(s: Any) -> list[Stmt]:
+            parts = [load(self.total, [at(0, 1, s * chains, k)]) for k in range(chains)]
+            return [store(self.total, self.step(*parts), [s], self.span)]
+
+        whole = loop(self.reduction.slots, slot, "s", self.span)
+        return whole if chains == 1 else seq([whole, loop(self.reduction.slots, joined, "s", self.span)])
 
     def exchange(self) -> list[Stmt]:
         """Lanes whose numbers differ in one bit exchange their totals, bit by bit."""

@@ -137,14 +137,20 @@ extern "C" __global__ void __launch_bounds__(256, 1) attention_kernel(const half
       tl::mbarrier_arrive(&K_shared_empty[0]);
     }
     // golden_programs.py:84
-    float partial[2];
+    float partial[4];
     #pragma unroll
     for (int s = 0; s < 2; ++s) {
-      partial[s] = -tl::inf_f32();
+      partial[s * 2] = -tl::inf_f32();
+      partial[s * 2 + 1] = -tl::inf_f32();
       #pragma unroll
-      for (int q = 0; q < 16; ++q) {
-        partial[s] = fmaxf(partial[s], scores[q / 2 * 4 + s * 2 + q % 2]);
+      for (int q = 0; q < 8; ++q) {
+        partial[s * 2] = fmaxf(partial[s * 2], scores[q * 4 + s * 2]);
+        partial[s * 2 + 1] = fmaxf(partial[s * 2 + 1], scores[q * 4 + s * 2 + 1]);
       }
+    }
+    #pragma unroll
+    for (int s = 0; s < 2; ++s) {
+      partial[s] = fmaxf(partial[s * 2], partial[s * 2 + 1]);
     }
     #pragma unroll
     for (int s = 0; s < 2; ++s) {
@@ -176,14 +182,20 @@ extern "C" __global__ void __launch_bounds__(256, 1) attention_kernel(const half
       }
     }
     // golden_programs.py:89
-    float partial_1[2];
+    float partial_1[4];
     #pragma unroll
     for (int s = 0; s < 2; ++s) {
-      partial_1[s] = 0.0f;
+      partial_1[s * 2] = 0.0f;
+      partial_1[s * 2 + 1] = 0.0f;
       #pragma unroll
-      for (int q = 0; q < 16; ++q) {
-        partial_1[s] += scores[q / 2 * 4 + s * 2 + q % 2];
+      for (int q = 0; q < 8; ++q) {
+        partial_1[s * 2] += scores[q * 4 + s * 2];
+        partial_1[s * 2 + 1] += scores[q * 4 + s * 2 + 1];
       }
+    }
+    #pragma unroll
+    for (int s = 0; s < 2; ++s) {
+      partial_1[s] = partial_1[s * 2] + partial_1[s * 2 + 1];
     }
     #pragma unroll
     for (int s = 0; s < 2; ++s) {
@@ -270,14 +282,20 @@ extern "C" __global__ void __launch_bounds__(256, 1) attention_kernel(const half
         tl::mbarrier_arrive(&K_shared_empty[(k + 1) % 2]);
       }
       // golden_programs.py:84
-      float partial_2[2];
+      float partial_2[4];
       #pragma unroll
       for (int s = 0; s < 2; ++s) {
-        partial_2[s] = -tl::inf_f32();
+        partial_2[s * 2] = -tl::inf_f32();
+        partial_2[s * 2 + 1] = -tl::inf_f32();
         #pragma unroll
-        for (int q = 0; q < 16; ++q) {
-          partial_2[s] = fmaxf(partial_2[s], scores[q / 2 * 4 + s * 2 + q % 2]);
+        for (int q = 0; q < 8; ++q) {
+          partial_2[s * 2] = fmaxf(partial_2[s * 2], scores[q * 4 + s * 2]);
+          partial_2[s * 2 + 1] = fmaxf(partial_2[s * 2 + 1], scores[q * 4 + s * 2 + 1]);
         }
+      }
+      #pragma unroll
+      for (int s = 0; s < 2; ++s) {
+        partial_2[s] = fmaxf(partial_2[s * 2], partial_2[s * 2 + 1]);
       }
       #pragma unroll
       for (int s = 0; s < 2; ++s) {
@@ -309,14 +327,20 @@ extern "C" __global__ void __launch_bounds__(256, 1) attention_kernel(const half
         }
       }
       // golden_programs.py:89
-      float partial_3[2];
+      float partial_3[4];
       #pragma unroll
       for (int s = 0; s < 2; ++s) {
-        partial_3[s] = 0.0f;
+        partial_3[s * 2] = 0.0f;
+        partial_3[s * 2 + 1] = 0.0f;
         #pragma unroll
-        for (int q = 0; q < 16; ++q) {
-          partial_3[s] += scores[q / 2 * 4 + s * 2 + q % 2];
+        for (int q = 0; q < 8; ++q) {
+          partial_3[s * 2] += scores[q * 4 + s * 2];
+          partial_3[s * 2 + 1] += scores[q * 4 + s * 2 + 1];
         }
+      }
+      #pragma unroll
+      for (int s = 0; s < 2; ++s) {
+        partial_3[s] = partial_3[s * 2] + partial_3[s * 2 + 1];
       }
       #pragma unroll
       for (int s = 0; s < 2; ++s) {

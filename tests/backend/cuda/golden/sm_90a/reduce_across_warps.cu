@@ -35,23 +35,27 @@ extern "C" __global__ void __launch_bounds__(256) row_norms_kernel(const float* 
     }
   }
   // golden_programs.py:138
-  float partial = 0.0f;
+  float partial[2];
+  partial[0] = 0.0f;
+  partial[1] = 0.0f;
   #pragma unroll
-  for (int q = 0; q < 16; ++q) {
-    partial += x[q];
+  for (int q = 0; q < 8; ++q) {
+    partial[0] += x[q * 2];
+    partial[1] += x[q * 2 + 1];
   }
-  const float other = tl::shfl_xor(partial, 1);
-  partial += other;
-  const float other_1 = tl::shfl_xor(partial, 2);
-  partial += other_1;
-  const float other_2 = tl::shfl_xor(partial, 4);
-  partial += other_2;
-  const float other_3 = tl::shfl_xor(partial, 8);
-  partial += other_3;
-  const float other_4 = tl::shfl_xor(partial, 16);
-  partial += other_4;
+  partial[0] += partial[1];
+  const float other = tl::shfl_xor(partial[0], 1);
+  partial[0] += other;
+  const float other_1 = tl::shfl_xor(partial[0], 2);
+  partial[0] += other_1;
+  const float other_2 = tl::shfl_xor(partial[0], 4);
+  partial[0] += other_2;
+  const float other_3 = tl::shfl_xor(partial[0], 8);
+  partial[0] += other_3;
+  const float other_4 = tl::shfl_xor(partial[0], 16);
+  partial[0] += other_4;
   if (tx % 32 == 0) {
-    partials[tx / 32] = partial;
+    partials[tx / 32] = partial[0];
   }
   __syncthreads();
   float acc = partials[0];
