@@ -13,7 +13,8 @@ import tilelang.language as T
 def gemm(
     M, N, K, transpose_B=False, block_M=128, block_N=256, block_K=64, stages=4, threads=256, panel=8, dtype="float16", out_dtype=None
 ):  # fmt: skip
-    """A is (M, K), B (K, N) or, with transpose_B, (N, K). panel: rows of tiles that neighbouring blocks share. out_dtype: dtype."""
+    """A is (M, K), B (K, N) or, with transpose_B, (N, K). panel: so many rows of tiles are walked together, 0 for the grid's own order.
+    out_dtype: of C, that of A and B by default."""
     out_dtype = out_dtype or dtype
     tile_B = (block_N, block_K) if transpose_B else (block_K, block_N)
 
@@ -26,7 +27,8 @@ def gemm(
             B_shared = T.alloc_shared(tile_B, dtype)
             C_local = T.alloc_fragment((block_M, block_N), "float32")
 
-            T.use_swizzle(panel)
+            if panel:
+                T.use_swizzle(panel)
             T.clear(C_local)
             for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=stages):
                 T.copy(A[by * block_M, k * block_K], A_shared)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 
 from . import triton_sides
-from .tile_programs import tile_sides
+from .tile_programs import FAST, tile_sides
 from .torch_sides import torch_side
 from .triton_sides import tiles
-from .work import Config, Operands, Part, Row, values
+from .work import OURS, WHEEL, Config, Operands, Part, Row, Side, values
 
 TYPES = {"bf16": ("bfloat16", torch.bfloat16, 1.5e-2), "fp16": ("float16", torch.float16, 3e-3)}
 SHAPES = {"1024": (1024,) * 3, "2048": (2048,) * 3, "4096": (4096,) * 3, "8192": (8192,) * 3, "4096x14336x4096": (4096, 14336, 4096)}
@@ -77,7 +78,7 @@ def float8_rows() -> Iterator[Row]:
         return torch.ops.aten._scaled_mm(a, b.T, scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16, use_fast_accum=True)
 
     sizes = {"M": M, "N": N, "K": K, "transpose_B": True, "dtype": "float8_e4m3fn", "out_dtype": "bfloat16"}
-    ours = (tile(128, 256, 128, 4), tile(128, 256, 128, 3), tile(256, 128, 128, 4), tile(128, 256, 64, 6))
+    ours = (tile(256, 128, 128, 4, panel=0), tile(128, 256, 128, 4), tile(256, 128, 128, 4), tile(128, 256, 128, 4, panel=0))
     sides = {
         **tile_sides("examples/gemm", "gemm", sizes, ours, (tile(256, 128, 128, 3), tile(128, 256, 128, 3))),
         "cuBLAS": torch_side(product),
@@ -90,26 +91,37 @@ def float8_rows() -> Iterator[Row]:
 
 
 def skinny_rows() -> Iterator[Row]:
-    """Bandwidth of the weights (N, K): bytes of one call over its time."""
+    """Bandwidth of the weights W (N, K): bytes of one call over its time. Kernels of this package start while those before them end
+    (programmatic dependent launch); "ours, plain" is without that."""
     N = K = 4096
-    for M in (16, 1):
 
-        def make(M: int = M) -> Operands:
-            return Operands((values(M, K), values(N, K)), (torch.empty(M, N, device="cuda", dtype=torch.bfloat16),))
+    def operands(*rows: int) -> Operands:
+        return Operands((values(*rows, K), values(N, K)), (torch.empty(*rows, N, device="cuda", dtype=torch.bfloat16),))
 
-        def product(x: torch.Tensor, w: torch.Tensor, y: torch.Tensor) -> None:
-            torch.mm(x, w.T, out=y)
+    def reference(inputs: tuple[torch.Tensor, ...]) -> tuple[Part, ...]:
+        return (Part(inputs[0].double() @ inputs[1].double().T),)
 
-        sides = {**_skinny_tiles(M, N, K), "cuBLAS": torch_side(product)}
-        if M == 1:
-            sides["Triton"] = triton_sides.gemv(tiles("gemv", 1, *t) for t in ((8, 1024, 3, 4), (4, 1024, 3, 4), (16, 512, 3, 4)))
-        else:
-            shapes = ((16, 32, 256, 4, 4), (16, 32, 128, 5, 2), (16, 32, 512, 2, 4))
-            sides["Triton"] = triton_sides.gemm(True, (tiles("gemm_pointers", *t) for t in shapes))
-        yield Row(f"gemm bf16 {M}x4096x4096 NT", "skinny", 2.0 * (N * K + M * K + M * N), "GB/s", make, _reference(True), 1.5e-2, sides)
+    sizes = {"N": N, "K": K, "dtype": "bfloat16"}
+    tried = ((32, 128, 8, 128), (32, 256, 6, 256), (32, 256, 8, 256))
+    configs: tuple[Config, ...] = tuple(dict(zip(("block_N", "block_K", "stages", "threads"), t, strict=True)) for t in tried)
+    triton = (tiles("gemm_pointers", 16, *t) for t in ((32, 256, 4, 4), (32, 128, 5, 2), (32, 512, 2, 4)))
+    sides = {
+        **_with_plain(tile_sides("examples/skinny_gemm", "skinny_gemm", {"M": 16, **sizes}, configs)),
+        "cuBLAS": torch_side(lambda x, w, y: torch.mm(x, w.T, out=y)),
+        "Triton": triton_sides.gemm(True, triton),
+    }
+    work = 2.0 * (N * K + 16 * K + 16 * N)
+    yield Row("gemm bf16 16x4096x4096 NT", "skinny", work, "GB/s", lambda: operands(16), reference, 1.5e-2, sides)
+    threads: tuple[Config, ...] = ({"rows": 1, "threads": 256}, {"rows": 2, "threads": 512}, {"rows": 2, "threads": 256})
+    vector = {
+        **_with_plain(tile_sides("examples/gemv", "gemv", sizes, threads)),
+        "cuBLAS": torch_side(lambda x, w, y: torch.mv(w, x, out=y)),
+        "Triton": triton_sides.gemv(tiles("gemv", 1, *t) for t in ((8, 1024, 3, 4), (4, 1024, 3, 4), (16, 512, 3, 4))),
+    }
+    yield Row("gemm bf16 1x4096x4096 NT", "skinny", 2.0 * (N * K + K + N), "GB/s", operands, reference, 1.5e-2, vector)
 
 
-def _skinny_tiles(M: int, N: int, K: int):
-    sizes = {"M": M, "N": N, "K": K, "transpose_B": True, "dtype": "bfloat16"}
-    configs = (tile(16, 32, 512, 2, 128), tile(16, 32, 256, 3, 128), tile(16, 32, 256, 4, 128))
-    return tile_sides("examples/gemm", "gemm", sizes, configs)
+def _with_plain(sides: dict[str, Side]) -> dict[str, Side]:
+    """The sides, and ours once more with launches that wait for the kernel before."""
+    plain = tuple({**config, "pass_configs": {**FAST, "tl.disable_dependent_launch": True}} for config in sides[OURS].configs)
+    return {OURS: sides[OURS], f"{OURS}, plain": replace(sides[OURS], configs=plain), WHEEL: sides[WHEEL]}

@@ -14,9 +14,9 @@ N = K = 4096
 GROUP = 128
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 TILES: tuple[Config, ...] = ({"block_M": 256, "block_N": 128, "block_K": 64, "num_stages": 4, "threads": 256}, {"num_stages": 3})
-FEW_TILES: tuple[Config, ...] = (
-    {"block_M": 16, "block_N": 64, "block_K": 128, "num_stages": 4, "threads": 128},
-    {"block_M": 16, "block_N": 64, "block_K": 64, "num_stages": 6, "threads": 128},
+FEW_TILES: tuple[Config, ...] = tuple(
+    dict(zip(("block_N", "block_K", "stages", "threads"), t, strict=True))
+    for t in ((32, 256, 4, 256), (16, 512, 4, 256), (32, 256, 6, 256), (16, 256, 6, 128))
 )
 
 
@@ -30,7 +30,7 @@ def weights(inputs: tuple[torch.Tensor, ...], fmt: str) -> torch.Tensor:
     return (table[nibbles.long()] * scales.float().repeat_interleave(GROUP, 0).T).to(torch.bfloat16)
 
 
-def _row(name: str, M: int, fmt: str, family: str, work: float, unit: str, configs: tuple[Config, ...]) -> Row:
+def _row(name: str, M: int, fmt: str, family: str, work: float, unit: str, programs: dict[str, Side]) -> Row:
     def make() -> Operands:
         packed = torch.randint(0, 256, (N, K // 2), device="cuda", dtype=torch.uint8)
         scales = (torch.rand(K // GROUP, N, device="cuda") * 0.15 + 0.05).to(torch.bfloat16)
@@ -45,15 +45,15 @@ def _row(name: str, M: int, fmt: str, family: str, work: float, unit: str, confi
         right = weights(operands.inputs, fmt).T
         return lambda: torch.mm(operands.inputs[0], right, out=operands.outputs[0])
 
-    sizes = {"M": M, "N": N, "K": K, "fmt": fmt, "group": GROUP}
-    sides = {
-        **tile_sides("examples/dequantize_gemm_w4a16", "dequantize_gemm_w4a16", sizes, configs),
-        "cuBLAS bf16": Side(lambda config: None, unpacked),
-    }
+    sides = {**programs, "cuBLAS bf16": Side(lambda config: None, unpacked)}
     return Row(name, family, work, unit, make, reference, 1.5e-2, sides)
 
 
 def rows() -> Iterator[Row]:
     for fmt in ("int4", "fp4"):
-        yield _row(f"w4a16 {fmt} 4096", 4096, fmt, "w4a16", 2.0 * 4096 * N * K, "TFLOP/s", TILES)
-    yield _row("w4a16 int4 16x4096x4096", 16, "int4", "w4a16 skinny", 0.5 * N * K, "GB/s", FEW_TILES)
+        sizes = {"M": 4096, "N": N, "K": K, "fmt": fmt, "group": GROUP}
+        sides = tile_sides("examples/dequantize_gemm_w4a16", "dequantize_gemm_w4a16", sizes, TILES)
+        yield _row(f"w4a16 {fmt} 4096", 4096, fmt, "w4a16", 2.0 * 4096 * N * K, "TFLOP/s", sides)
+    sizes = {"M": 16, "N": N, "K": K, "group": GROUP, "dtype": "bfloat16"}
+    sides = tile_sides("examples/skinny_gemm", "skinny_gemm_int4", sizes, FEW_TILES, order=(0, 1, 2))
+    yield _row("w4a16 int4 16x4096x4096", 16, "int4", "w4a16 skinny", 0.5 * N * K, "GB/s", sides)

@@ -67,7 +67,7 @@ class Row:
     tolerance: float
     sides: Mapping[str, Side]
     clock: str = "device"
-    against: tuple[str, ...] = field(default=())  # sides that the ratio is taken to; () = all but ours
+    against: tuple[str, ...] = field(default=())  # sides that the ratio is taken to; () = all that are not ours
 
     def value(self, ms: float) -> float:
         """What is printed for a time: TFLOP/s, GB/s, or the time in the row's own unit."""
@@ -77,7 +77,7 @@ class Row:
         return ms * {"us": 1e3, "s": 1e-3}[self.unit]
 
     def rivals(self) -> tuple[str, ...]:
-        return self.against or tuple(label for label in self.sides if label != OURS)
+        return self.against or tuple(label for label in self.sides if not label.startswith(OURS))
 
 
 def sets_of(row: Row) -> list[Operands]:
