@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -40,7 +41,9 @@ from ..ir.tvm_api import (
 _LIMIT = 1 << 62
 MAX_LEAVES = 32
 _INFINITE = (1 << 63) - 1  # the analyzer's infinity
-_RING = (tirx.Add, tirx.Sub, tirx.Mul)  # modulo 2^n a wrapped intermediate value still gives the right result
+_OPERATORS = {tirx.Add: operator.add, tirx.Sub: operator.sub, tirx.Mul: operator.mul}
+_RING = tuple(_OPERATORS)  # modulo 2^n a wrapped intermediate value still gives the right result
+_BITS = (tirx.BitwiseAnd, tirx.BitwiseOr, tirx.BitwiseXor)
 _QUOTIENTS = (tirx.FloorDiv, tirx.Div)
 _REMAINDERS = (tirx.FloorMod, tirx.Mod)
 COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
@@ -174,7 +177,7 @@ class Facts:
         self._bind_interval(var, *self.bounds(value))
 
     def _bind_interval(self, var: Var, low: int, high: int) -> None:
-        self.analyzer.update(var, ConstIntBound(low, high), True)
+        self.analyzer.update(var, ConstIntBound(max(low, -_INFINITE), min(high, _INFINITE)), True)
 
     def _small(self, var: Var, value: Expr) -> bool:
         """The analyzer replaces names by their values: a chain of names that are used twice each would double every time."""
@@ -208,8 +211,7 @@ class Facts:
     # ---- questions
     def bounds(self, expr: Expr) -> tuple[int, int]:
         """Least and greatest possible value."""
-        found = self.analyzer.const_int_bound(self.sound(expr))
-        low, high = int(found.min_value), int(found.max_value)
+        low, high = self._interval(self.sound(expr))
         limits = type_range(dtype_of(expr))
         if limits is None:
             return low, high
@@ -345,9 +347,27 @@ class Facts:
     def _fits(self, value: Expr, node: Expr) -> bool:
         """Is the mathematical value surely one that the type of `node` has? (One that may be infinite for the analyzer is not.)"""
         limits = type_range(dtype_of(node))
+        low, high = self._interval(value)
+        return limits is not None and max(limits[0], 1 - _INFINITE) <= low and high <= min(limits[1], _INFINITE - 1)
+
+    def _interval(self, value: Any) -> tuple[int, int]:
+        """Bounds in unbounded integers. The analyzer knows none of bit operations, which addresses in swizzled tiles are made of."""
         found = self.analyzer.const_int_bound(value)
         low, high = int(found.min_value), int(found.max_value)
-        return limits is not None and max(limits[0], 1 - _INFINITE) <= low and high <= min(limits[1], _INFINITE - 1)
+        limits = type_range(dtype_of(value)) or (-_INFINITE, _INFINITE)
+        if not isinstance(value, (*_RING, *_BITS, *_QUOTIENTS)) or (limits[0] < low and high < limits[1]):
+            return low, high
+        (a, b), (c, d) = self._interval(value.a), self._interval(value.b)
+        if isinstance(value, _QUOTIENTS):
+            return (max(low, min(a, 0)), min(high, max(b, 0))) if c > 0 else (low, high)
+        if isinstance(value, _BITS):
+            size = 1 << max(end if end >= 0 else ~end for end in (a, b, c, d)).bit_length()  # of the least that has both with a sign
+            return (-size if min(a, c) < 0 else 0), size - 1
+        if -_INFINITE in (a, c) or _INFINITE in (b, d):
+            return low, high
+        combine = _OPERATORS[type(value)]
+        ends = [combine(x, y) for x in (a, b) for y in (c, d)]
+        return max(low, min(ends)), min(high, max(ends))
 
     def _divides(self, node: Any) -> bool:
         """Is the divisor surely not 0? (Nor what the analyzer fails for: a negative modulus, and bounds that contradict each other.)"""

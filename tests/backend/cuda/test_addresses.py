@@ -5,16 +5,17 @@ import pytest
 
 from tilelang.backend.cuda.addresses import FIXED, LOOP, MIXED, UNROLLED, parts, rate
 from tilelang.ir.evaluate import evaluate
-from tilelang.ir.tvm_api import Analyzer, Range, Var, const, tirx
+from tilelang.ir.tvm_api import Var, const, tirx
+from tilelang.passes.facts import Facts
 
 T, K, U = Var("t", "int32"), Var("k", "int32"), Var("u", "int32")
 RATES = {K: LOOP, U: UNROLLED}
 
 
-def analyzer(extent=64):
-    found = Analyzer()
+def facts(extent=64):
+    found = Facts()
     for var in (T, K, U):
-        found.bind(var, Range.from_min_extent(0, extent))
+        found.bind_range(var, 0, extent)
     return found
 
 
@@ -37,8 +38,8 @@ def test_rates(value, expected):
     ],
 )  # fmt: skip
 def test_the_parts_sum_to_the_offset(offset, count):
-    found = parts(offset, RATES, analyzer(), small=False)
-    assert len(found) == count or (len(found) == 1 and _has_xor(offset))  # nothing is known of the bound of ^
+    found = parts(offset, RATES, facts(), small=False)
+    assert len(found) == count
     points = dict(zip((T, K, U), np.random.default_rng(0).integers(0, 64, (3, 50)), strict=True))
     total = sum(np.broadcast_to(evaluate(part, points), 50) for part in found)
     np.testing.assert_array_equal(total, evaluate(offset, points))
@@ -46,15 +47,11 @@ def test_the_parts_sum_to_the_offset(offset, count):
     assert rates == sorted(rates)
 
 
-def _has_xor(offset):
-    return "bitwise_xor" in str(offset) or "^" in str(offset)
-
-
 def test_small_memory_needs_no_bounds():
     offset = tirx.BitwiseXor(T % 8, U) * 8 + U * 512 + T * 64
-    assert len(parts(offset, RATES, analyzer(), small=True)) == 3
+    assert len(parts(offset, RATES, facts(), small=True)) == 3
 
 
 def test_a_part_that_may_leave_32_bits_stays_with_the_others():
     offset = (T * 65536 - K * 65536) * 1 + U
-    assert len(parts(offset, RATES, analyzer(1 << 16), small=False)) == 1
+    assert len(parts(offset, RATES, facts(1 << 16), small=False)) == 1

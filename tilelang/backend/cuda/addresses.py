@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...ir.rewrite import walk
-from ...ir.tvm_api import Analyzer, Call, Cast, Expr, IntImm, TensorLoad, Var, const, dtype_of, tirx
+from ...ir.tvm_api import Call, Cast, Expr, IntImm, TensorLoad, Var, const, dtype_of, tirx
+from ...passes.facts import Facts
 
 FIXED, LOOP, MIXED, UNROLLED = range(4)
-_LIMIT = 1 << 31
 
 
 def rate(value: Any, rates: Mapping[Var, int]) -> int:
@@ -27,7 +27,7 @@ def rate(value: Any, rates: Mapping[Var, int]) -> int:
     return MIXED if found & {MIXED, UNROLLED} else max(found)
 
 
-def parts(offset: Expr, rates: Mapping[Var, int], analyzer: Analyzer, small: bool) -> list[Expr]:
+def parts(offset: Expr, rates: Mapping[Var, int], facts: Facts, small: bool) -> list[Expr]:
     """The parts of an offset that are not zero, slowest first, with the UNROLLED one always last; their sum is the offset. One part where
     there is nothing to separate, or where a part alone may leave 32 bits. small: no part can, the memory is small."""
     groups: dict[int, Expr] = {}
@@ -42,7 +42,7 @@ def parts(offset: Expr, rates: Mapping[Var, int], analyzer: Analyzer, small: boo
     if constant:
         number = const(constant, dtype_of(offset))
         groups[UNROLLED] = tirx.Add(groups[UNROLLED], number) if UNROLLED in groups else number
-    if len(groups) < 2 or not (small or all(_fits(part, analyzer) for part in groups.values())):
+    if len(groups) < 2 or not (small or all(_fits(part, facts) for part in groups.values())):
         return [offset]
     groups.setdefault(UNROLLED, const(0, dtype_of(offset)))
     return [groups[kind] for kind in sorted(groups)]
@@ -63,9 +63,8 @@ def _terms(value: Any, factor: int) -> list[tuple[int, Any]]:
     return [(factor, value)]
 
 
-def _fits(part: Expr, analyzer: Analyzer) -> bool:
+def _fits(part: Expr, facts: Facts) -> bool:
     """Is the part, computed in its own type, exact? 64 bits are enough for any offset."""
     if dtype_of(part) == "int64" or isinstance(part, Cast):
         return True
-    bound = analyzer.const_int_bound(part)
-    return int(bound.min_value) >= -_LIMIT and int(bound.max_value) < _LIMIT
+    return facts.fits(part)

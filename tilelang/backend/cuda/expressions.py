@@ -6,14 +6,15 @@ C++ would leave an `int`. Parentheses stand where C++ needs them. Calls of opera
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from ...errors import InternalError
 from ...ir.dialect import SHARED_SCOPES, THREAD_SCOPES, op_name
 from ...ir.rewrite import walk
-from ...ir.tvm_api import Analyzer, Call, Cast, Expr, FloatImm, IntImm, StringImm, TensorLoad, Var, const, dtype_of, is_buffer, tirx
+from ...ir.tvm_api import Call, Cast, Expr, FloatImm, IntImm, StringImm, TensorLoad, Var, const, dtype_of, is_buffer, tirx
+from ...passes.facts import Facts
 from .addresses import parts
 from .cpp_types import HALF, c_type, is_float, is_small_float, literal, split
 from .memory import Place, offset_of
@@ -39,14 +40,14 @@ def wrap(text: Text, least: int) -> str:
 
 
 class Expressions:
-    """Prints expressions; knows the names of variables, the places of buffers, and what is proven about integers.
+    """Prints expressions; knows the names of variables, the places of buffers, and what is proven about integers. sizes: see `Facts`.
     `data`: integer variables with values from the user's data. `call`: prints calls of operators."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: Names, sizes: Mapping[Var, tuple[int, int]]) -> None:
         self.names = names
         self.places: dict[Var, Place] = {}
         self.data: set[Var] = set()
-        self.analyzer = Analyzer()
+        self.facts = Facts(sizes)
         self.rates: dict[Var, int] = {}  # of loop variables and names, as `addresses.rate` says
         self.call: Callable[[Call], Text] = self._no_call
         self._rules: dict[type, Callable[[Any], Text]] = {
@@ -113,7 +114,7 @@ class Expressions:
         """The address of an element, as an argument. In memory that threads share it is a pointer that moves in steps."""
         place = self.place(buffer)
         if not place.scalar and buffer.scope() not in THREAD_SCOPES:
-            *steps, last = parts(offset_of(buffer, list(indices)), self.rates, self.analyzer, buffer.scope() in SHARED_SCOPES)
+            *steps, last = parts(offset_of(buffer, list(indices)), self.rates, self.facts, buffer.scope() in SHARED_SCOPES)
             if steps:
                 steps += [] if isinstance(last, IntImm) and int(last) == 0 else [last]
                 return " + ".join([place.name, *(self.text(step, MUL) for step in steps)])
@@ -136,7 +137,7 @@ class Expressions:
             return self._through_float(node, f"{{}} {sign} {{}}")
         if sign != "*" and isinstance(node.b, IntImm) and int(node.b) == 0:
             return self.print(node.a)
-        if dtype in ("int32", "int64") and self.is_data(node) and not self._fits(node, dtype):
+        if dtype in ("int32", "int64") and self.is_data(node) and not self.facts.fits(node):
             return f"tl::{_WRAPPING[sign]}<{c_type(dtype)}>({self.text(node.a)}, {self.text(node.b)})", PRIMARY
         left = self.text(node.a, precedence)
         right = self.text(_narrow(node.b) if dtype == "int64" else node.b, precedence + (sign in "-*" or is_float(base)))
@@ -150,11 +151,6 @@ class Expressions:
         walk(node, {TensorLoad: lambda e: found.append(True), Var: lambda v: found.append(v in self.data),
                     Call: lambda e: found.append(op_name(e).startswith(("tl.", "tirx.call_")))})  # fmt: skip
         return any(found)
-
-    def _fits(self, node: Expr, dtype: str) -> bool:
-        """Is arithmetic on data proved not to leave its type? (C++ leaves that undefined; the language wraps around.)"""
-        bound, limit = self.analyzer.const_int_bound(node), 1 << (int(dtype[3:]) - 1)
-        return -limit < int(bound.min_value) and int(bound.max_value) < limit - 1
 
     def _narrowed(self, text: str, precedence: int, dtype: str) -> Text:
         """The result of integer arithmetic back in its own type."""
@@ -223,8 +219,8 @@ class Expressions:
 
     def _is_within(self, amount: Expr, bits: int) -> bool:
         """Is the amount of a shift proved to be less than the width?"""
-        bound = self.analyzer.const_int_bound(amount)
-        return int(bound.min_value) >= 0 and int(bound.max_value) < bits
+        low, high = self.facts.bounds(amount)
+        return low >= 0 and high < bits
 
     def _division(self, node: Any) -> Text:
         sign, name = _DIVISION[type(node)]
@@ -245,11 +241,11 @@ class Expressions:
 
     def assuming(self, condition: Expr) -> AbstractContextManager[Any]:
         """While a condition on positions holds. From one on data nothing is learned: memory changes, and sums of data wrap around."""
-        return nullcontext() if self.is_data(condition) else self.analyzer.constraint_scope(condition)
+        return nullcontext() if self.is_data(condition) else self.facts.assuming([condition])
 
     def is_natural(self, value: Expr) -> bool:
         """Is this integer proved to be 0 or more?"""
-        return int(self.analyzer.const_int_bound(value).min_value) >= 0
+        return self.facts.bounds(value)[0] >= 0
 
     def _min_max(self, node: Any) -> Text:
         name = "min" if isinstance(node, tirx.Min) else "max"
@@ -319,7 +315,7 @@ class Expressions:
             return self.print(value)
         base, lanes = split(dtype)
         if source == "int32" and not isinstance(value, Var | IntImm) and not self.is_data(value):
-            value = self.analyzer.simplify(value)  # positions in values; those in indices are simple already
+            value = self.facts.simplify(value)  # positions in values; those in indices are simple already
         if lanes > 1:
             one = convert_text(("x", PRIMARY), split(source)[0], base)[0]
             return f"tl::map<{c_type(base)}>({self.text(value)}, []({c_type(split(source)[0])} x) {{ return {one}; }})", PRIMARY
@@ -329,8 +325,7 @@ class Expressions:
 
     def _is_exact_float(self, value: Expr) -> bool:
         """Is an integer proved to be exact in float32?"""
-        bound = self.analyzer.const_int_bound(value)
-        return max(abs(int(bound.min_value)), abs(int(bound.max_value))) <= 1 << 24
+        return max(map(abs, self.facts.bounds(value))) <= 1 << 24
 
 
 def convert_text(value: Text, source: str, dtype: str) -> Text:

@@ -17,7 +17,8 @@ from ...ir.context import PassContext
 from ...ir.dialect import BARRIER, CLUSTER_BARRIER, GLOBAL, KERNEL_CLUSTER, SHARED_SCOPES
 from ...ir.kernel import KernelRegion
 from ...ir.rewrite import walk
-from ...ir.tvm_api import AllocBuffer, Bind, DeclBuffer, For, PrimFunc, Range, TensorLoad, TensorRegion, Var, dtype_of, is_buffer, tirx
+from ...ir.tvm_api import AllocBuffer, Bind, DeclBuffer, For, PrimFunc, TensorLoad, TensorRegion, Var, dtype_of, is_buffer, tirx
+from ...passes.facts import sizes_of
 from ...target.limits import SHARED_ALIGNMENT
 from .bulk import MAP_TYPE, TensorMap
 from .cpp_types import bytes_of, c_type
@@ -144,7 +145,7 @@ def print_kernel(
     if kernel.num_threads > 1024:
         raise TileValueError(f"{kernel.num_threads} threads in a block; a CUDA device has at most 1024")
     names = Names()
-    e = Expressions(names)
+    e = Expressions(names, sizes_of(func))
     e.data.update(v for v in func.params if not is_buffer(v))
     o = Operators(e, aligned)
     shared, size = shared_plan(kernel)
@@ -152,7 +153,7 @@ def print_kernel(
     declared = _parameters(func, kernel, free, e, aligned)
     for var, extent in (*kernel.blocks, *kernel.threads):
         names.of(var)
-        e.analyzer.bind(var, Range.from_min_extent(0, extent), True)
+        e.facts.bind_range(var, 0, extent)
     printer = Statements(e, o, kernel, shared)
     printer.dependent = dependent
     names.of(printer.warpgroup)

@@ -40,7 +40,6 @@ from ...ir.tvm_api import (
     ForKind,
     IfThenElse,
     IntImm,
-    Range,
     SeqStmt,
     Stmt,
     TensorLoad,
@@ -209,8 +208,7 @@ class Statements(Printer):
         kind = "void*" if dtype is None else c_type(str(dtype))
         if dtype is not None and str(dtype).startswith(("int", "uint")) and split(str(dtype))[1] == 1:
             # Its range and divisors, not its value: looking through chains of names costs without limit.
-            self.e.analyzer.update(node.var, self.e.analyzer.const_int_bound(node.value), True)
-            self.e.analyzer.update(node.var, self.e.analyzer.modular_set(node.value), True)
+            self.e.facts.bind_summary(node.var, node.value)
             if self.e.is_data(node.value):
                 self.e.data.add(node.var)
         self.e.rates[node.var] = rate(node.value, self.e.rates)
@@ -252,7 +250,7 @@ class Statements(Printer):
         var, kind = node.loop_var, c_type(str(node.loop_var.ty.dtype))
         unrolled = int(node.kind) in (int(ForKind.UNROLLED), int(ForKind.VECTORIZED))
         constant = unrolled and isinstance(node.extent, IntImm)
-        self.e.analyzer.bind(var, Range.from_min_extent(node.min, node.extent), True)
+        self.e.facts.bind_range(var, node.min, node.extent)
         self.e.rates[var] = UNROLLED if constant else LOOP
         if isinstance(node.extent, IntImm) and int(node.extent) == 1 and isinstance(node.min, IntImm) and not _leaves_loop(node.body):
             self.e.names.alias(var, self.e.text(node.min))
@@ -296,9 +294,9 @@ class Statements(Printer):
             thread = self.linear_thread()
             test = " || ".join(f"{thread} / 128 == {g}" for g in groups)
             if groups:
-                self.e.analyzer.bind(self.warpgroup, Range(min(groups), max(groups) + 1), True)
+                self.e.facts.bind_range(self.warpgroup, min(groups), max(groups) - min(groups) + 1)
             self.block(f"if ({test})", node.body)
-            self.e.analyzer.bind(self.warpgroup, Range(0, self.kernel.num_threads), True)
+            self.e.facts.bind_range(self.warpgroup, 0, self.kernel.num_threads)
         elif node.attr_key == ATTR_REDUCE_SCOPE:
             before, self._reducer = self._reducer, node.node
             self.statement(node.body)

@@ -22,7 +22,6 @@ from ...ir.tvm_api import (
     ForKind,
     IfThenElse,
     IntImm,
-    Range,
     SeqStmt,
     Stmt,
     TensorLoad,
@@ -66,7 +65,7 @@ class _Loop:
         self.p, self.node, self.lanes = printer, node, lanes
         self.var: Var = node.loop_var
         self.zero = {self.var: const(0, str(self.var.ty.dtype))}
-        printer.e.analyzer.bind(self.var, Range.from_min_extent(0, lanes), True)
+        printer.e.facts.bind_range(self.var, 0, lanes)
 
     def run(self) -> bool:
         body = self._evened(_one_statement(self.node.body))
@@ -173,11 +172,10 @@ class _Loop:
     def _is_run(self, offset: Expr) -> bool:
         """offset(v) = offset(0) + v for all lanes?"""
         lane = self.var if str(offset.ty.dtype) == str(self.var.ty.dtype) else tirx.Cast(str(offset.ty.dtype), self.var)
-        return bool(self.p.e.analyzer.can_prove_equal(offset, substitute(offset, self.zero) + lane))
+        return self.p.e.facts.same(offset, substitute(offset, self.zero) + lane)
 
     def _is_multiple(self, value: Expr, unit: int) -> bool:
-        known = self.p.e.analyzer.modular_set(value)
-        return int(known.coeff) % unit == 0 and int(known.base) % unit == 0
+        return self.p.e.facts.multiple_of(value, unit)
 
     def _evened(self, body: Stmt) -> Stmt:
         """Comparisons that have the same result in all lanes, without the lane: x + v < n with x and n multiples of the lanes."""

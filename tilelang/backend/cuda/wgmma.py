@@ -80,7 +80,7 @@ def _descriptor(block: TensorRegion, matrix: Matrix, printer: Printer) -> str:
         printer.prologue[f"{INDENT}const int {number} = tl::warpgroup_of({index});"] = None
     printer.prologue[f"{INDENT}tl::check_shared_start(smem);"] = None
     units = offset * const(bytes_of(dtype_of(block)), dtype)
-    at = printer.o.e.analyzer.simplify(tirx.floordiv(units, const(UNIT, dtype)) + const(start // UNIT, dtype))
+    at = printer.o.e.facts.simplify(tirx.floordiv(units, const(UNIT, dtype)) + const(start // UNIT, dtype))
     return f"{text}(tl::SHARED_START + {printer.o.e.text(at, ADD + 1)})"
 
 

@@ -86,7 +86,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) d
       tl::wgmma_fence();
       #pragma unroll
       for (int s = 0; s < 2; ++s) {
-        wgmma_m64n64k16_f32_bf16_bf16_k_k(&C_local[0], tl::matrix<16, 512, 2>(tl::SHARED_START + tl::wrapping_add<int>(slot * 256 ^ s * 2, 512)), tl::matrix<16, 512, 2>(tl::SHARED_START + s * 2), true);
+        wgmma_m64n64k16_f32_bf16_bf16_k_k(&C_local[0], tl::matrix<16, 512, 2>(tl::SHARED_START + ((slot * 256 ^ s * 2) + 512)), tl::matrix<16, 512, 2>(tl::SHARED_START + s * 2), true);
       }
       tl::wgmma_commit();
       // golden_programs.py:117

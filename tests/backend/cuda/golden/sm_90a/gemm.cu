@@ -71,7 +71,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) g
       for (int s = 0; s < 2; ++s) {
         #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          wgmma_m64n128k16_f32_f16_f16_k_mn(&C_local[i * 64], tl::matrix<16, 512, 2>(tl::SHARED_START + tl::wrapping_add<int>(i * 256, slot * 512 ^ s * 2)), tl::matrix<4096, 1024, 1>(tl::SHARED_START + (slot * 512 + s * 128 + 1536)), true);
+          wgmma_m64n128k16_f32_f16_f16_k_mn(&C_local[i * 64], tl::matrix<16, 512, 2>(tl::SHARED_START + (i * 256 + (slot * 512 ^ s * 2))), tl::matrix<4096, 1024, 1>(tl::SHARED_START + (slot * 512 + s * 128 + 1536)), true);
         }
       }
       tl::wgmma_commit();
