@@ -29,6 +29,7 @@ class Recorder:
 
     def __init__(self):
         self.launches, self.answers, self.contexts, self.workspaces = [], [], [], []
+        self.capturing = 0
         self.kernels = {}  # handle -> (name, number of parameters)
         self._handles = itertools.count(0x7F0000001000, 64)
         self._entry = launch._launch_type(self._launch)
@@ -48,10 +49,11 @@ class Recorder:
         ))  # fmt: skip
         return self.answers.pop(0) if self.answers else SUCCESS
 
-    def get_function(self, module, name, shared, device):
+    def get_function(self, module, name, shared, device, room):
         parameters = module.decode().partition(f"{name}(")[2].partition(") {")[0]
         handle = next(self._handles)
         self.kernels[handle] = name, len([p for p in parameters.split(",") if p.strip()])
+        assert len(room) == self.kernels[handle][1]
         return handle
 
     def workspace(self, size, device, zero=False):
@@ -63,6 +65,9 @@ class Recorder:
     def context_of(self, device):
         self.contexts.append(device)
         yield
+
+    def cuStreamIsCapturing(self, stream):
+        return 0, self.capturing
 
     def cuDeviceGetCount(self):
         return 0, 0

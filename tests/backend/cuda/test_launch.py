@@ -378,6 +378,14 @@ def test_cooperative_kernels(recorder):
     first, second = recorder.launches
     assert first.attribute == second.attribute == (2, 1)
     assert recorder.workspaces == [8] and first.values[-1] == second.values[-1] != q(0)
+    with ffi.use_raw_stream(ffi.device("cuda:0"), 0x1234):  # may run at the same time
+        kernel(array("float32", 64))
+        kernel(array("float32", 64))
+    third, fourth = recorder.launches[2:]
+    assert recorder.workspaces == [8, 8] and third.values[-1] == fourth.values[-1] != first.values[-1]
+    recorder.capturing = 1  # so may a graph
+    kernel(array("float32", 64))
+    assert recorder.workspaces == [8, 8, 8] and not kernel.artifact.entry._state.workspaces
 
 
 def test_outputs_of_the_launcher(recorder):

@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ...errors import TileRuntimeError
+from ...errors import InternalError, TileRuntimeError
 from ...target.device import attribute, bindings, check
 
 _lock = threading.Lock()
@@ -58,8 +58,8 @@ def load_module(data: bytes) -> Any:
     return check(bindings().cuModuleLoadData(data), "loading machine code")
 
 
-def get_function(module: Any, name: str, shared: int, device: int) -> int:
-    """The handle of a kernel, allowed to use `shared` bytes of dynamic shared memory."""
+def get_function(module: Any, name: str, shared: int, device: int, room: Sequence[int]) -> int:
+    """The handle of a kernel, allowed to use `shared` bytes of dynamic shared memory. room: bytes that a launch has for each parameter."""
     driver = bindings()
     function = check(driver.cuModuleGetFunction(module, name.encode()), f"kernel {name}")
     limit = attribute(device, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
@@ -70,4 +70,18 @@ def get_function(module: Any, name: str, shared: int, device: int) -> int:
     if shared > 48 * 1024:
         key = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         check(driver.cuFuncSetAttribute(function, key, shared), f"{name}: {shared} bytes of shared memory")
+    _check_parameters(function, name, room)
     return int(function)
+
+
+def _check_parameters(function: Any, name: str, room: Sequence[int]) -> None:
+    """A launch reads each parameter's bytes at an address that it is given: with fewer addresses than parameters it would read anywhere,
+    and end the process. Drivers before CUDA 12.4 do not tell."""
+    ask = getattr(bindings(), "cuFuncGetParamInfo", None)
+    try:
+        answers = [ask(function, k) for k in range(len(room) + 1)] if ask is not None else []
+    except RuntimeError:  # of the bindings, where the driver lacks the function
+        return
+    sizes = [int(size) for status, _, size in answers if int(status) == 0]
+    if sizes and (len(sizes) != len(room) or any(size > place for size, place in zip(sizes, room, strict=True))):
+        raise InternalError(f"{name} has parameters of {sizes} bytes, and a launch has room for {list(room)}")

@@ -58,7 +58,7 @@ DEVICES = 64
 KERNEL_WORDS = 2
 # What the function calls back (`launch.py`).
 LOAD, FAILED, WORKSPACE = "tilelang.cuda.load", "tilelang.cuda.failed", "tilelang.cuda.workspace"
-REFUSED = "tilelang.cuda.refused"
+REFUSED, BARRIER = "tilelang.cuda.refused", "tilelang.cuda.barrier"
 DEVICE = "tilelang_device"  # stands for the number of the tensors' device until MakePackedAPI has made a variable of it
 _LAUNCH, _STREAM, _ADDRESS = "tilelang_launch", "tilelang_stream", "tilelang_address"
 CUDA_DEVICE = 2  # DLPack's kDLCUDA
@@ -266,9 +266,11 @@ class HostFunction:
         """Stores of the values and of their addresses."""
         kernel = self.kernels[k]
         values: list[Any] = [*(self._value(v) for v in kernel.arguments), *kernel.maps]
-        if kernel.facts.cooperative:
-            values.append(self._word(self.row + _int32(k * KERNEL_WORDS + 1)))
         stores: list[Stmt] = []
+        if kernel.facts.cooperative:
+            values.append(Var("barrier", "int64"))
+            told = [self.address, self.device, self.careful, _int32(k), self.stream]
+            stores.append(Bind(values[-1], _packed("int64", BARRIER, *told)))
         for n, (value, offset) in enumerate(zip(values, frame_offsets(_slots(kernel))[0], strict=True)):
             if isinstance(value, TensorMap):
                 stores += self._encode(k, value, self.values + offset)

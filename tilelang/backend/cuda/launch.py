@@ -24,8 +24,9 @@ from ..llvm import machine_of
 from . import driver
 from .bulk import MAP_TYPE
 from .entry import OTHERWISE, HostFunction, is_possible, python_function
-from .host import COOPERATIVE, ENCODE, FAILED, LAUNCH, LOAD, REFUSED, STREAM, WORKSPACE, kernel_word, table_words
+from .host import BARRIER, COOPERATIVE, ENCODE, FAILED, LAUNCH, LOAD, REFUSED, STREAM, WORKSPACE, kernel_word, table_words
 from .host_code import HostCode
+from .map_encoding import MAP_BYTES
 from .program import CudaProgram
 from .toolchain import Cubin, compile_source
 
@@ -82,6 +83,7 @@ class Launcher:
         self.cubins: dict[tuple[str, bool], Cubin] = dict(cubins or {})
         self._lock = threading.Lock()
         self._state = _ThreadState()
+        self._barriers: dict[tuple[int, bool, int, int], Any] = {}
         self._keep: list[Any] = []  # what words of the table point to
         self.words = (ctypes.c_int64 * table_words(len(program.kernels)))()
         self.table = ctypes.addressof(self.words)
@@ -92,7 +94,7 @@ class Launcher:
         try:
             if self._function(*args) == OTHERWISE:
                 self.plain(*args)
-        except Exception:
+        except BaseException:  # an interruption may come out of a callback, too
             raised = self._raised()
             if raised is None:
                 raise
@@ -109,7 +111,7 @@ class Launcher:
     ) -> Callable[..., Any] | None:  # fmt: skip
         """A builtin function of the program's arguments for tensors of a class, and of one subclass: see `entry.py`. otherwise: called with
         arguments that it does not take. failed: called with the arguments and what the call raised. None if there is no such function."""
-        if not self.program.takes_tensors or WORKSPACE in self.program.host or not is_possible(kinds[0]):
+        if not self.program.takes_tensors or self._holds_memory or not is_possible(kinds[0]):
             return None
         tell = lambda args, error: failed(args, self._raised() or error)  # noqa: E731
         host = HostFunction(self.host.function, self.table, machine_of(self.host.text), self)
@@ -118,7 +120,7 @@ class Launcher:
     def _native(self) -> Callable[..., Any]:
         """The host function of the program's arguments."""
         function, table, state = self.host.function, self.table, self._state
-        if self.program.takes_tensors and WORKSPACE not in self.program.host:
+        if self.program.takes_tensors and not self._holds_memory:
             return functools.partial(function, table)
 
         def call(*args: Any) -> Any:
@@ -131,6 +133,11 @@ class Launcher:
                 state.workspaces.clear()
 
         return call
+
+    @property
+    def _holds_memory(self) -> bool:
+        """May a call have memory of its own, which must be given back?"""
+        return any(name in self.program.host for name in (WORKSPACE, BARRIER))
 
     @functools.cached_property
     def plain(self) -> Launcher:
@@ -165,11 +172,11 @@ class Launcher:
                 for k, facts in reversed(list(enumerate(self.program.kernels))):
                     word = self.kernel_word(device, careful, k)
                     if facts.cooperative:
-                        self.words[word + 1] = self._kept(workspace(8, device, zero=True)).data_ptr()
                         self.words[COOPERATIVE] = self._attribute(_COOPERATIVE_ID)
                     elif facts.dependent and capability(device) >= _DEPENDENT_LAUNCH:
                         self.words[word + 1] = self._attribute(_DEPENDENT_ID)
-                    self.words[word] = driver.get_function(module, facts.name, facts.shared, device)
+                    room = [MAP_BYTES if p == MAP_TYPE else 8 for p in facts.parameters]
+                    self.words[word] = driver.get_function(module, facts.name, facts.shared, device, room)
 
     def _attribute(self, number: int) -> int:
         """The address of a launch attribute that is set."""
@@ -200,6 +207,18 @@ class Launcher:
             remedy='compile with pass_configs={"tl.disable_tma_lower": True}',
         )
 
+    def barrier(self, device: int, careful: bool, k: int, stream: int) -> int:
+        """The address of memory for a kernel's barrier over the grid, which a launch leaves as it found it. Launches on one stream follow
+        each other and share it; those on different streams, and those of a captured graph, may run together."""
+        if _is_capturing(stream):
+            self._state.workspaces.append(workspace(8, device, zero=True))
+            return self._state.workspaces[-1].data_ptr()
+        with self._lock:
+            key = device, careful, k, stream
+            if key not in self._barriers:
+                self._barriers[key] = workspace(8, device, zero=True)
+            return self._barriers[key].data_ptr()
+
     def workspace(self, device: int, size: int) -> int:
         """The address of `size` bytes that live until the call ends. Raises TileValueError for a size below 0."""
         if size < 0:
@@ -218,6 +237,7 @@ class Launcher:
 
 _ANSWERS = (
     (LOAD, Launcher.load), (FAILED, Launcher.failed), (WORKSPACE, Launcher.workspace), (REFUSED, Launcher.refused),
+    (BARRIER, Launcher.barrier),
 )  # fmt: skip
 
 
@@ -254,6 +274,12 @@ def workspace(size: int, device: int, zero: bool = False) -> Any:
         make = torch.zeros if zero else torch.empty
         return make(max(size, 1), dtype=torch.uint8, device=f"cuda:{device}")
     return _Block(size, device, zero)
+
+
+def _is_capturing(stream: int) -> bool:
+    """Is the stream recording a graph?"""
+    status, state, *_ = bindings().cuStreamIsCapturing(stream)
+    return int(status) == 0 and int(state) != 0
 
 
 def _current_device() -> int:
