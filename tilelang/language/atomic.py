@@ -119,7 +119,8 @@ def _packed(what: str, count: int, types: tuple[str, ...], dst: Any, value: Any,
         raise TileTypeError(f"{what}: {place} holds {place.dtype}; possible are {', '.join(types)}")
     target = region(place.buffer, place.mins, [1] * (len(place.mins) - 1) + [count])
     values = [ex.convert(v, place.dtype) for v in _consecutive(what, value, count)]
-    update = make_call("tl.atomic", [target, *values], f"{place.dtype}x{count}", builder.span(), kind="add")
+    kind = f"{place.dtype}x{count}" if return_prev else "void"
+    update = make_call("tl.atomic", [target, *values], kind, builder.span(), kind="add")
     if return_prev:
         return update
     builder.evaluate(update)

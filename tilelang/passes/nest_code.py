@@ -44,6 +44,7 @@ from ..ir.tvm_api import (
 from .idle_loops import skipped
 from .loop_layouts import LoopLayout
 from .nests import Nest
+from .packed_updates import is_update, packed
 from .register_maps import Digit, RegisterMap
 from .thread_groups import Threads
 
@@ -146,7 +147,7 @@ def serial_loops(loops: Sequence[For], body: Stmt, span: Span | None) -> Stmt:
 # ---------------------------------------------------------------- loops over registers
 def over_registers(layout: LoopLayout, homes: Homes, threads: Threads, member: Sequence[Expr], vectors: bool = False) -> Stmt:
     """Each thread executes the iterations of the elements in its registers; the loop is to be unrolled. vectors: registers
-    with neighbouring elements are gathered in VECTORIZED loops."""
+    with neighbouring elements are gathered in VECTORIZED loops, and where the nest is one atomic addition, in additions of packs."""
     nest, held = layout.nest, layout.registers
     low, high = _used_registers(layout)
     width = math.gcd(_neighbours(held), math.gcd(low, high - low)) if vectors else 1
@@ -164,7 +165,9 @@ def over_registers(layout: LoopLayout, homes: Homes, threads: Threads, member: S
     inside = [c for c in conditions if uses(c, counter) and not uses(c, lane)]
     body = rewritten_body(nest, homes, register, held.is_first(threads.index))
     body = guarded(seq([*_bindings(nest, values, body), serial_loops(layout.serial, body, nest.span)]), each, nest.span)
-    if width > 1:
+    if width > 1 and is_update(nest.body):
+        body = packed(lane, width, body, nest.span)
+    elif width > 1:
         body = For(lane, 0, width, ForKind.VECTORIZED, body, span=nest.span)
     body = guarded(body, inside, nest.span)
     loop = For(counter, low // width, (high - low) // width, ForKind.UNROLLED, body, span=nest.span)

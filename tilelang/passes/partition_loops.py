@@ -66,6 +66,7 @@ from .fragment_homes import Home, default_plan, in_registers, overwrites
 from .loop_layouts import LoopLayout, determined, owned_register, solve
 from .nest_code import Homes, from_scratch, guarded, over_block, over_registers, rewritten_body, serial_loops, to_scratch
 from .nests import FragmentAccess, Nest, is_nest, mentions, read_nest
+from .packed_updates import is_update
 from .register_maps import register_map
 from .thread_groups import GROUP, Threads, belongs, groups_of, part, whole_block
 from .uniformity import BARRIERS, Uniformity, is_warp_call
@@ -274,7 +275,7 @@ class _Partition:
         home = next(h for h in self.homes.values() if h.map is layout.registers)
         member = () if home.threads.groups == where.groups else home.member
         threads = where if not member else home.threads
-        vectors = not layout.serial and is_plain(nest)
+        vectors = not layout.serial and (is_plain(nest) or is_update(nest.body))
         self.check(nest, where, lambda probe: over_registers(replace(layout, nest=probe), Homes(), threads, member, vectors))
         return self.with_conversions(nest, where, converted, over_registers(layout, homes, threads, member, vectors))
 

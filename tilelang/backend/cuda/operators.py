@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import InternalError, TileNotSupportedError
-from ...ir.dialect import attr, op_name
+from ...ir.dialect import GLOBAL, attr, op_name
 from ...ir.tvm_api import Call, Expr, IntImm, TensorRegion, Var, dtype_of, location_of
 from .cpp_types import HALF, WHOLE_WARP, c_type, is_float, is_small_float, split
 from .expressions import ADD, BIT_AND, BIT_OR, BIT_XOR, PRIMARY, UNARY, Expressions, Text, convert_text
@@ -182,7 +182,8 @@ class Operators:
             raise TileNotSupportedError(f"atomic {kind} on {dtype} elements", at=location_of(node), remedy="use a wider element type")
         element = c_type(dtype)
         if len(values) > 1:
-            return f"tl::atomic_add_pack({pointer}, {', '.join(self.e.text(v) for v in values)})", PRIMARY
+            unread = dtype_of(node) == "" and place.source.scope() == GLOBAL  # a statement
+            return f"tl::{'' if unread else 'atomic_'}add_pack({pointer}, {', '.join(self.e.text(v) for v in values)})", PRIMARY
         if kind == "load":
             return self._ordered(node, f"tl::atomic_load<{element}>({pointer})"), PRIMARY
         value = self.e.text(values[0])

@@ -118,6 +118,25 @@ TL_DEVICE pack<half_t, 2> atomic_add_pack(half_t* p, half_t a, half_t b) {
   return before;
 }
 
+// The same in global memory, where nobody wants the elements before the update: one request, if the first of them is aligned (PTX ISA, red).
+template <class T, class... V> TL_DEVICE void add_pack(T* p, V... values) { atomic_add_pack(p, values...); }
+#if __CUDA_ARCH__ >= 900
+TL_DEVICE void add_pack(float* p, float a, float b) {
+  if (reinterpret_cast<uint64_t>(p) & 7) {
+    atomic_add_pack(p, a, b);
+  } else {
+    asm volatile("red.relaxed.gpu.global.add.v2.f32 [%0], {%1, %2};" : : "l"(p), "f"(a), "f"(b) : "memory");
+  }
+}
+TL_DEVICE void add_pack(float* p, float a, float b, float c, float d) {
+  if (reinterpret_cast<uint64_t>(p) & 15) {
+    atomic_add_pack(p, a, b, c, d);
+  } else {
+    asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" : : "l"(p), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
+  }
+}
+#endif
+
 template <class T> TL_DEVICE T atomic_load(const T* p) {
   typedef typename word<sizeof(T)>::type U;
   return bit_cast<T>((U) * reinterpret_cast<const volatile U*>(p));
