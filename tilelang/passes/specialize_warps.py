@@ -152,8 +152,9 @@ class _Specializer:
             raise NotAhead(self.refusal)
         grid = self._in_clusters(grid)
         span, first = self.kernel.span, location_of(next(iter(self.loops)))
-        body = self.kernel.body if grid is None else grid.loop(self.kernel.body, span)
-        if isinstance(body, For) and self.budget >= 0:
+        body = self.kernel.body
+        if grid is not None:
+            body = grid.loop(body, span)
             self._take(body, False, stages=2, least=1)  # what is fetched once a tile
         rings = [ring for loop in self.loops.values() for ring in loop.rings]
         replaced = {tile: versions for ring in rings for tile, versions in ring.versions.items()}
