@@ -81,8 +81,12 @@ def test_rows_of_an_accumulator(arch):
     """The rows that are scaled are those of the condition, whether a thread has some of them or none."""
     target = f"simt -arch={arch}"
     loops: list[Stmt] = []
-    walk(lower_to(rescaled(), parse_target(target), {}, "partition_loops").body,
-         {IfThenElse: lambda s: loops.append(s) if isinstance(s.condition, tirx.Or) and isinstance(s.then_case, For) else None})  # fmt: skip
+
+    def see(node: IfThenElse) -> None:
+        if isinstance(node.condition, tirx.Or) and isinstance(node.then_case, For):
+            loops.append(node)
+
+    walk(lower_to(rescaled(), parse_target(target), {}, "partition_loops").body, {IfThenElse: see})
     assert loops
     rng = np.random.default_rng(3)
     a, b = rng.standard_normal((2, 64, 32)).astype(np.float16)
