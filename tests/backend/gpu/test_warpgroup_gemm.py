@@ -58,11 +58,11 @@ def check(program, m, n, k, dtype="float16", flips=(False, False), out="float32"
     assert lowering(program, config)[-1] == "wgmma"
     rng = np.random.default_rng(5)
     a, b = random(rng, (k, m) if flips[0] else (m, k), dtype), random(rng, (n, k) if flips[1] else (k, n), dtype)
-    got = np.zeros((m, n), out)
+    got = np.zeros((m, n), NUMPY.get(out, out))
     tilelang.compile(program, target="simt -arch=sm_90a", pass_configs=config)(a, b, got)
     left, right = (x.astype(np.float64) for x in (a, b))
     want = (left.T if flips[0] else left) @ (right.T if flips[1] else right) + (0 if clear else 1)
-    assert np.allclose(got, want, rtol=tolerance, atol=10 * tolerance)
+    assert np.allclose(got.astype(np.float64), want, rtol=tolerance, atol=10 * tolerance)
 
 
 @pytest.mark.parametrize("flips", [(False, False), (False, True), (True, False), (True, True)])
@@ -74,6 +74,26 @@ def test_all_majors(dtype, flips):
 @pytest.mark.parametrize(("dtype", "out"), [("float8_e4m3fn", "float32"), ("float8_e5m2", "float32"), ("int8", "int32")])
 def test_bytes_along_k(dtype, out):
     check(gemm(64, 32, 64, dtype, (False, True), out=out), 64, 32, 64, dtype, (False, True), out)
+
+
+@pytest.mark.parametrize("clear", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "out", "bits"), [("float16", "float16", 11), ("bfloat16", "bfloat16", 8), ("float8_e4m3fn", "float16", 11)]
+)
+def test_narrow_results(dtype, out, bits, clear):
+    """Summed in float32, rounded once."""
+    program = gemm(64, 64, 64, dtype, (False, True), out=out, clear=clear)
+    check(program, 64, 64, 64, dtype, (False, True), out, clear, tolerance=2.0**-bits)
+
+
+def test_narrow_results_are_rounded_once_a_call():
+    """2048 + 1 is 2048 in float16, 2048 + 16 * 1 is not."""
+    a, b = np.zeros((64, 32), "float16"), np.zeros((64, 32), "float16")
+    a[:, :17], b[:, :17] = 1, 1
+    b[:, 0] = 2047
+    got = np.zeros((64, 64), "float16")
+    tilelang.compile(gemm(64, 64, 32, flips=(False, True), out="float16"), target="simt -arch=sm_90a")(a, b, got)
+    np.testing.assert_array_equal(got, 2064)
 
 
 TF32 = {"tl.allow_tf32": True}

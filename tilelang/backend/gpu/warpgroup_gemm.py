@@ -1,7 +1,8 @@
 """T.gemm on the asynchronous products of warpgroups (`wgmma`, sm_90a): operands stay in shared memory, C in registers.
 
 In: a gemm call whose operands lie in swizzled shared tiles (A also in a fragment). Out: the program of a thread: fence, products,
-commit, wait. Waiting is moved to the first statement that needs the result by `relax_waits`. What declines goes to `mma.sync`.
+commit, wait. Waiting is moved to the first statement that needs the result by `relax_waits`. A C of 16-bit floats is summed in registers of
+float32 beside it, and rounded once a call. What declines goes to `mma.sync`.
 """
 
 from __future__ import annotations
@@ -10,8 +11,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...ir.dialect import FRAGMENT, SHARED_SCOPES, attr, make_call
-from ...ir.tvm_api import Call, Evaluate, Expr, IntImm, Stmt, TensorRegion, Var, const, dtype_of, region, seq, shape_of, tirx
+from ...ir.dialect import FRAGMENT, LOCAL, SHARED_SCOPES, attr, make_call
+from ...ir.tvm_api import (
+    AllocBuffer,
+    Call,
+    Evaluate,
+    Expr,
+    For,
+    ForKind,
+    IntImm,
+    Stmt,
+    TensorRegion,
+    Var,
+    const,
+    decl_buffer,
+    dtype_of,
+    load,
+    region,
+    seq,
+    shape_of,
+    store,
+    tirx,
+)  # fmt: skip
 from ...layout.fragment import Fragment
 from ...layout.shared import SharedLayout
 from ...passes.register_maps import register_map
@@ -109,12 +130,13 @@ def _read(call: Call, ctx: LowerContext) -> _Call | str:
     size = (*extents_of(c)[-2:], extents_of(a)[-2 if across[0] else -1])
     if not all(isinstance(e, int) for e in size):
         return f"the size {size} is not constant"
-    if c.source.scope() != FRAGMENT or dtype_of(c) != accumulation_dtype(dtype_of(c)) or not is_whole(c):
-        return "C is no whole fragment of the accumulator's type"
+    sums = accumulation_dtype(dtype_of(c))
+    if c.source.scope() != FRAGMENT or dtype_of(c) not in (sums, "float16", "bfloat16") or not is_whole(c):
+        return "C is no whole fragment of an accumulator's type"
     if "float32" in (dtype_of(a), dtype_of(b)) and not ctx.passes.flag(KEY_TF32):
         return f"products of float32 are three of tf32 ({KEY_TF32} takes one)"
-    operands = ("tf32" if dtype_of(x) == "float32" else dtype_of(x) for x in (a, b))
-    grid = _grid(size, threads // WARPGROUP, int(attr(call, "policy", 0)), (dtype_of(c), *operands))
+    a_type, b_type = ("tf32" if dtype_of(x) == "float32" else dtype_of(x) for x in (a, b))
+    grid = _grid(size, threads // WARPGROUP, int(attr(call, "policy", 0)), (sums, a_type, b_type))
     if isinstance(grid, str):
         return grid
     if size[2] % grid.product.k:
@@ -222,7 +244,8 @@ class _Emitter:
         self.warps = bind_warps(ctx)
         accumulator = _registers(p.c.source, p.grid.accumulator, ctx)
         assert accumulator is not None
-        self.c: Var = accumulator
+        self.result: Var = accumulator
+        self.c = accumulator if dtype_of(p.c) == accumulation_dtype(dtype_of(p.c)) else self.sums()
         self.a = None if p.a is not None else _registers(p.left.source, p.grid.left, ctx)
 
     def run(self) -> Stmt:
@@ -234,7 +257,26 @@ class _Emitter:
 
         body = loop(steps, lambda s: [loop(grid.m_tiles, lambda i: tile(i, s), "i", self.span)], "s", self.span)
         wait = make_call("tl.wgmma_wait", [const(0, "int32"), region(self.c, [0], list(shape_of(self.c)))], span=self.span)
-        return seq([*self.warps.declare, self.fence(), body, self.call("tl.wgmma_commit"), Evaluate(wait, self.span)])
+        products = [self.fence(), body, self.call("tl.wgmma_commit"), Evaluate(wait, self.span)]
+        if self.c.same_as(self.result):
+            return seq([*self.warps.declare, *products])
+        cleared = isinstance(self.p.clear, IntImm) and bool(int(self.p.clear))
+        before = [] if cleared else [self.converted(self.result, self.c)]
+        allocation = AllocBuffer(self.c, None, self.span)
+        return seq([*self.warps.declare, allocation, *before, *products, self.converted(self.c, self.result)])
+
+    def sums(self) -> Var:
+        """Registers in which the products into a narrower C are summed."""
+        c = self.result
+        return decl_buffer(shape_of(c), accumulation_dtype(dtype_of(c)), f"{c.name}_acc", LOCAL, alignment=16, span=self.span)
+
+    def converted(self, source: Var, target: Var) -> Stmt:
+        """Every register of `source`, converted, into the same one of `target`; two at a time."""
+        pair, lane = Var("r", "int32"), Var("lane", "int32")
+        register = pair * 2 + lane
+        one = store(target, tirx.Cast(dtype_of(target), load(source, [register])), [register], self.span)
+        body = For(lane, 0, 2, ForKind.VECTORIZED, one, span=self.span)
+        return For(pair, 0, int(shape_of(source)[0]) // 2, ForKind.UNROLLED, body, span=self.span)
 
     def call(self, name: str) -> Stmt:
         return Evaluate(make_call(name, [], span=self.span), self.span)
