@@ -10,6 +10,7 @@ from ...passes.fold_clears import fold_clears
 from ...passes.infer_layouts import infer_layouts
 from ...passes.issuing_threads import issuing_threads
 from ...passes.plan_pipeline import plan_pipeline
+from ...passes.register_budgets import register_budgets
 from ...passes.specialize_warps import specialize_warps
 from ...passes.spread_reducers import spread_reducers
 from ...passes.stage_results import stage_results
@@ -28,6 +29,7 @@ SLOTS = {
         ("fold_clears", fold_clears),
         ("split_products", split_products),
         ("issuing_threads", issuing_threads),
+        ("register_budgets", register_budgets),
         ("specialize_warps", specialize_warps),
         ("plan_pipeline", plan_pipeline),
         ("spread_reducers", spread_reducers),
