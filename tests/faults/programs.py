@@ -224,6 +224,31 @@ def _added() -> Any:
     return main
 
 
+def _slices() -> Any:
+    """Four slices of warps, each with its part of K, whose sums blocks add to the result."""
+
+    @T.prim_func
+    def main(X: T.Tensor((16, 640), "float16"), W: T.Tensor((16, 640), "float16"), Y: T.Tensor((16, 16), "float32")):
+        with T.Kernel(2, threads=128) as part:
+            x = T.alloc_shared((16, 64), "float16")
+            w = T.alloc_shared((16, 64), "float16")
+            y = T.alloc_fragment((16, 16), "float32")
+            T.clear(y)
+            for k in T.Pipelined(5, num_stages=2):
+                T.copy(X[0, part * 320 + k * 64], x)
+                T.copy(W[0, part * 320 + k * 64], w)
+                T.gemm(x, w, y, transpose_B=True)
+            for i, j in T.Parallel(16, 16):
+                T.atomic_add(Y[i, j], y[i, j])
+
+    return main
+
+
+def _slices_arguments() -> list[Any]:
+    rng = np.random.default_rng(15)
+    return [*(rng.standard_normal((16, 640)).astype(np.float16) for _ in range(2)), np.ones((16, 16), np.float32)]
+
+
 def _cluster_gemm() -> Any:
     """Two blocks of a cluster: each loads half of the tiles of B for both."""
     m, n, k = 128, 64, 192
@@ -282,6 +307,9 @@ SUBJECTS = {
     "added": Subject(
         _added, lambda: [*_pair(14, (3, 32, 64), (32, 64))[:1], np.ones((32, 64), np.float32)],
         lambda x, y: {1: 1 + 2 * x.sum(0, dtype=np.float64)}, 1e-5, arch="sm_90a",
+    ),
+    "slices": Subject(
+        _slices, _slices_arguments, lambda x, w, y: {2: 1 + x.astype(np.float64) @ w.astype(np.float64).T}, 1e-3, arch="sm_90a",
     ),
     "cluster_gemm": Subject(
         _cluster_gemm, _cluster_arguments, lambda a, b, c: {2: a.astype(np.float64) @ b.astype(np.float64)}, 3e-2, arch="sm_90a",
