@@ -72,11 +72,14 @@ class Results:
 
     def __init__(self, options: argparse.Namespace, session: Session) -> None:
         self.options, self.session = options, session
-        self.records: list[dict[str, Any]] = []
+        self.records: list[dict[str, Any]] = []  # in the order of the table
         self.device = session.describe().replace(" ", "_")
         self.tiles_file = options.out / f"tiles-{self.device}.json"
         self.stem = options.out / f"gpu-{self.device}-{datetime.date.today().isoformat()}{'-single' if options.single else ''}"
         options.out.mkdir(parents=True, exist_ok=True)
+        before = self.stem.with_suffix(".json")
+        if options.merge and before.exists():
+            self.records = json.loads(before.read_text())["rows"]
 
     def tiles(self) -> dict[str, Choice]:
         """The recorded configurations, by row and side."""
@@ -87,7 +90,8 @@ class Results:
         self.tiles_file.write_text(json.dumps(tiles, indent=1) + "\n")
 
     def add(self, record: dict[str, Any]) -> None:
-        self.records.append(record)
+        kept = {**{row["name"]: row for row in self.records}, record["name"]: record}
+        self.records = [kept[name] for name in table() if name in kept]
         print("\n".join([report.line(record), *report.failures(record)]), flush=True)
         processes = {name or "here": about for name, about in self.session.about.items()}
         head = {"device": self.device, "date": datetime.date.today().isoformat(), "single": self.options.single, "processes": processes}
@@ -130,6 +134,7 @@ def main() -> None:
     parser.add_argument("--single", action="store_true", help="one call between two events on an idle device: the launch is in it")
     parser.add_argument("--tune", action="store_true", help="try every configuration of each side and keep the fastest")
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--merge", action="store_true", help="keep the rows of today's file that are not measured again")
     parser.add_argument("--list", action="store_true", help="print the names of the rows")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()

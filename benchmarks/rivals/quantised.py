@@ -14,10 +14,14 @@ N = K = 4096
 GROUP = 128
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 TILES: tuple[Config, ...] = ({"block_M": 256, "block_N": 128, "block_K": 64, "num_stages": 4, "threads": 256}, {"num_stages": 3})
-FEW_TILES: tuple[Config, ...] = tuple(
-    dict(zip(("block_N", "block_K", "stages", "threads"), t, strict=True))
-    for t in ((32, 256, 4, 256), (16, 512, 4, 256), (32, 256, 6, 256), (16, 256, 6, 128))
-)
+
+
+def few_tiles(*tried: tuple[int, int, int, int]) -> tuple[Config, ...]:
+    return tuple(dict(zip(("block_N", "block_K", "stages", "threads"), t, strict=True)) for t in tried)
+
+
+FEW_TILES = few_tiles((32, 256, 4, 256), (16, 512, 4, 256), (32, 256, 6, 256), (16, 256, 6, 128))
+WHEEL_FEW_TILES = few_tiles((32, 256, 4, 128), (64, 256, 3, 256))  # its warps take whole tiles of 16 x 8
 
 
 def weights(inputs: tuple[torch.Tensor, ...], fmt: str) -> torch.Tensor:
@@ -55,5 +59,5 @@ def rows() -> Iterator[Row]:
         sides = tile_sides("examples/dequantize_gemm_w4a16", "dequantize_gemm_w4a16", sizes, TILES)
         yield _row(f"w4a16 {fmt} 4096", 4096, fmt, "w4a16", 2.0 * 4096 * N * K, "TFLOP/s", sides)
     sizes = {"M": 16, "N": N, "K": K, "group": GROUP, "dtype": "bfloat16"}
-    sides = tile_sides("examples/skinny_gemm", "skinny_gemm_int4", sizes, FEW_TILES, order=(0, 1, 2))
+    sides = tile_sides("examples/skinny_gemm", "skinny_gemm_int4", sizes, FEW_TILES, WHEEL_FEW_TILES, order=(0, 1, 2))
     yield _row("w4a16 int4 16x4096x4096", 16, "int4", "w4a16 skinny", 0.5 * N * K, "GB/s", sides)

@@ -96,7 +96,11 @@ class Session:
 
     def _environment(self, place: tuple[str, bool]) -> dict[str, str]:
         process, cold = place
-        return {**ONE_THREAD, **({"PYTHONPATH": str(self.site)} if process == WHEEL else {}), **(COLD if cold else {})}
+        found = {**ONE_THREAD, **(COLD if cold else {})}
+        if process == WHEEL:
+            kept = Path(os.environ.get("TILELANG_CACHE_DIR", Path.home() / ".tilelang" / "cache"))
+            found |= {"PYTHONPATH": str(self.site), "TILELANG_CACHE_DIR": str(kept.with_name(f"{kept.name}-wheel"))}  # no kernels of ours
+        return found
 
     def _ask(self, work: Row, label: str, seconds: float, **request: Any) -> dict[str, Any]:
         """Ask the process of a row's side, a new one if the last has ended."""
