@@ -178,10 +178,25 @@ def test_other_architectures():
 
 
 @pytest.mark.skipif(not toolchain.available(), reason="no CUDA compiler (pip install 'tilelang[cuda]')")
-def test_the_assembler_keeps_products_in_flight():
-    """No spills, and no remark that products are taken one by one (C7510 and kin)."""
-    kernel = tilelang.compile(gemm(128, 256, 64, threads=256), target="cuda -arch=sm_90a")
-    cubin = kernel.artifact.entry.cubin("sm_90a")
+@pytest.mark.parametrize("left", ["shared", "fragment"])
+@pytest.mark.parametrize(
+    ("dtype", "out", "columns"),
+    [
+        ("float16", "float32", 256),
+        ("float16", "float16", 128),
+        ("bfloat16", "float32", 192),
+        ("float32", "float32", 96),
+        ("float8_e4m3fn", "float32", 256),
+        ("float8_e5m2", "bfloat16", 64),
+        ("int8", "int32", 256),
+        ("uint8", "int32", 32),
+    ],
+)
+def test_the_assembler_keeps_products_in_flight(dtype, out, columns, left):
+    """Every type of operands is assembled, without spills, and without a remark that products are taken one by one (C7510 and kin)."""
+    program = gemm(128, columns, 64, dtype, (False, True), threads=256, left=left, out=out)
+    cubin = tilelang.compile(program, target="cuda -arch=sm_90a", pass_configs=TF32).artifact.entry.cubin("sm_90a")
     (report,) = cubin.reports.values()
     assert report.spill_stores == report.spill_loads == 0
     assert "serialized" not in cubin.log
+    assert "wgmma.mma_async" in tilelang.compile(program, target="cuda -arch=sm_90a", pass_configs=TF32).get_kernel_source()
