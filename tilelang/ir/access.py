@@ -7,8 +7,9 @@ Effects come from stores, loads and the operand roles of `ir/dialect.py`; a poin
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .dialect import op_info, op_name
@@ -20,10 +21,13 @@ from .tvm_api import (
     DeclBuffer,
     IntImm,
     Range,
+    Stmt,
     TensorLoad,
     TensorRegion,
     Var,
+    dtype_of,
     is_buffer,
+    items,
     structural_visit,
     tirx,
     type_indices,
@@ -97,9 +101,36 @@ _VISITED = type_indices((Call, BufferStore, TensorLoad, DeclBuffer, AllocBuffer)
 
 def accesses(node: Any, roots: Mapping[Var, Var] | None = None) -> list[Access]:
     """Every effect of a statement or expression on buffers. `roots`: from `view_roots` of the whole function."""
-    collector = _Collector(roots or {})
+    found = _accesses_of(node)
+    if not roots:
+        return list(found)
+    return [replace(a, root=roots[a.buffer]) if a.buffer in roots else a for a in found]
+
+
+@functools.cache
+def _is_statement(kind: type) -> bool:
+    return issubclass(kind, Stmt)
+
+
+# Many passes ask for the effects of statements that the passes before them have left as they were. By the node's address; the node is
+# kept, so that no other one gets that address.
+_known: dict[int, tuple[Any, list[Access]]] = {}
+_MOST_KNOWN = 4096
+
+
+def _accesses_of(node: Any) -> list[Access]:
+    """The effects where no buffer is a view."""
+    place = node.__chandle__() if _is_statement(type(node)) else 0
+    known = _known.get(place)
+    if known is not None:
+        return known[1]
+    collector = _Collector()
     rules = (collector.call, collector.store, collector.load, _skip, _skip)
     structural_visit(node, list(zip(_VISITED, rules, strict=True)))
+    if place:
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        _known[place] = node, collector.found
     return collector.found
 
 
@@ -111,11 +142,11 @@ def element_ranges(indices: Any) -> tuple[Range, ...] | None:
     """The block touched by an element access; a `Ramp` index covers its lanes, other vector indices are unknown."""
     ranges = []
     for index in indices:
-        if isinstance(index, tirx.Ramp):
+        if type(index) is tirx.Ramp:
             if not (isinstance(index.stride, IntImm) and isinstance(index.lanes, IntImm | int) and int(index.stride) > 0):
                 return None
             ranges.append(Range.from_min_extent(index.base, (int(index.lanes) - 1) * int(index.stride) + 1))
-        elif str(index.ty.dtype).find("x") >= 0:
+        elif "x" in dtype_of(index):
             return None
         else:
             ranges.append(Range.from_min_extent(index, 1))
@@ -129,23 +160,24 @@ def _skip(_node: Any, _visitor: Any) -> None:
 class _Collector:
     """Visitor callbacks; each owns the descent into its node, so that operands are counted once."""
 
-    def __init__(self, roots: Mapping[Var, Var]) -> None:
-        self.roots = roots
+    def __init__(self) -> None:
         self.found: list[Access] = []
 
     def add(self, buffer: Var, ranges: tuple[Range, ...] | None, mode: str, node: Any, atomic: bool = False) -> None:
-        self.found.append(Access(buffer, self.roots.get(buffer, buffer), ranges, mode, node, atomic))
+        self.found.append(Access(buffer, buffer, ranges, mode, node, atomic))
 
     def load(self, node: TensorLoad, visitor: Any) -> None:
-        for index in node.indices:
+        indices = items(node.indices)
+        for index in indices:
             visitor.visit(index)
-        self.add(node.source, element_ranges(node.indices), "r", node)
+        self.add(node.source, element_ranges(indices), "r", node)
 
     def store(self, node: BufferStore, visitor: Any) -> None:
-        for index in node.indices:
+        indices = items(node.indices)
+        for index in indices:
             visitor.visit(index)
         visitor.visit(node.value)
-        self.add(node.buffer, element_ranges(node.indices), "w", node)
+        self.add(node.buffer, element_ranges(indices), "w", node)
 
     def call(self, node: Call, visitor: Any) -> None:
         name = op_name(node)
@@ -154,21 +186,22 @@ class _Collector:
             self.address(node, visitor)
         elif entry is not None:
             roles = str(node.attrs["roles"]) if name == "tl.instr" else entry.roles
-            for k, arg in enumerate(node.args):
+            for k, arg in enumerate(items(node.args)):
                 self.operand(node, arg, roles[min(k, len(roles) - 1)][0] if roles else "v", visitor, name == "tl.atomic")
         elif name == _ALLREDUCE:
             self.allreduce(node, visitor)
         else:
-            for arg in node.args:
+            for arg in items(node.args):
                 self.operand(node, arg, "u", visitor, False)
 
     def operand(self, node: Call, arg: Any, role: str, visitor: Any, atomic: bool) -> None:
-        if isinstance(arg, TensorRegion):
-            for r in arg.region:
+        if type(arg) is TensorRegion:
+            ranges = tuple(items(arg.region))
+            for r in ranges:
                 visitor.visit(r.min)
                 visitor.visit(r.extent)
-            self.add(arg.source, tuple(arg.region), "r" if role == "v" else role, node, atomic)
-        elif isinstance(arg, Var) and is_buffer(arg):
+            self.add(arg.source, ranges, "r" if role == "v" else role, node, atomic)
+        elif is_buffer(arg):
             self.add(arg, None, "u", node)
         else:
             visitor.visit(arg)

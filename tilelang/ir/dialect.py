@@ -30,6 +30,7 @@ ATTR_THREAD_EXTENT = "thread_extent"  # TVM's own
 ATTR_REDUCE_SCOPE = "reduce_scope"  # TVM's own: AttrStmt(node=CommReducer) around a tvm_thread_allreduce
 ANNOTATION_PARALLEL = "tl.parallel"  # on the outermost For of a T.Parallel nest: number of loops in the nest
 ANNOTATION_PIPELINE = "tl.pipeline"  # on the For of T.Pipelined: Map num_stages, order, stage, ...
+UNROLL_FACTOR = "tl.unroll_factor"  # on a For: how many iterations the device compiler unrolls
 ANNOTATION_ALLOC = "tl.alloc"  # on AllocBuffer: Map of facts (arrive_counts, op, replication, ...)
 FACT_DEMOTED = "demoted"  # in "tl.alloc": a fragment that lives in shared memory, with the reason
 FACT_SCRATCH = "scratch"  # in "tl.alloc": shared memory of the compiler's own; it gets barriers in every configuration
@@ -140,7 +141,10 @@ def op(name: str) -> Op:
 
 def op_name(value: Any) -> str:
     """Name of the operator that an expression calls, or "" if it is no call of an operator."""
-    return value.op.name if isinstance(value, Call) and isinstance(value.op, Op) else ""
+    if type(value) is not Call:
+        return ""
+    operator = value.op
+    return operator.name if type(operator) is Op else ""
 
 
 def op_info(value: Any) -> OpInfo | None:

@@ -123,21 +123,30 @@ else:
     )
     from tvm_ffi import libinfo as _libinfo
 
-is_buffer = tirx.is_buffer_var
+BufferType, PrimType = tirx.buffer.BufferType, tvm_ir.PrimType
+
+
+# The classes of TVM's nodes have ABCMeta as metaclass: `isinstance` takes ten times as long as the comparison of types when the answer is
+# no. `type(x) is C` says the same for a class without subclasses, and is used where it is asked most.
+def is_buffer(value: Any) -> bool:
+    """Is it a buffer: a variable whose type is a buffer's?"""
+    return type(value) is Var and type(value.ty) is BufferType
+
 
 # The engines of `tvm_ffi.structural_walk` and its like, taking (type index, callback[, False]) entries. Their Python wrappers look
 # into every callback and its types on every call, which takes longer than most of our traversals.
 structural_walk, structural_mutate, structural_visit, structural_map = (
     ffi.get_global_func(f"ffi.Structural{name}") for name in ("Walk", "Mutate", "Visit", "Map")
 )
+_array_item, _array_size = ffi.get_global_func("ffi.ArrayGetItem"), ffi.get_global_func("ffi.ArraySize")
 PREORDER, POSTORDER = int(ffi.WalkOrder.PREORDER), int(ffi.WalkOrder.POSTORDER)
 
 __all__ = [
     "POSTORDER", "PREORDER", "AllocBuffer", "Analyzer", "AssertStmt", "AttrStmt", "Bind", "BufferStore", "Call", "Cast", "ConstIntBound",
     "DeclBuffer", "Evaluate", "Expr", "FloatImm", "For", "ForKind", "IRModule", "IfThenElse", "IntImm", "IterVar", "ModularSet", "Op",
-    "PrimFunc", "Range", "SeqStmt", "Span", "Stmt", "StringImm", "TensorLoad", "TensorRegion", "Var", "While", "const", "decl_buffer", "dtype_of", "effect_of",
-    "ffi", "ffi_function", "in_tvm_script", "is_buffer", "is_expr", "linear_coefficients", "load", "location_of",
-    "location_of_span", "make_span", "region", "register_op", "script_alloc", "script_store", "seq", "shape_of", "static_shape", "store",
+    "PrimFunc", "Range", "SeqStmt", "Span", "Stmt", "StringImm", "TensorLoad", "TensorRegion", "Var", "While", "const", "decl_buffer",
+    "dtype_of", "effect_of", "ffi", "ffi_function", "in_tvm_script", "is_buffer", "is_expr", "items", "linear_coefficients", "load",
+    "location_of", "location_of_span", "make_span", "region", "register_op", "script_alloc", "script_store", "seq", "shape_of", "static_shape", "store",
     "structural_map", "structural_mutate", "structural_visit", "structural_walk", "tirx", "tvm", "tvm_ir", "type_indices",
 ]  # fmt: skip
 
@@ -176,19 +185,34 @@ def ffi_function(name: str) -> int:
 
 def is_expr(value: Any) -> bool:
     """A device scalar or vector expression (a buffer is not one)."""
-    return isinstance(value, Expr) and not is_buffer(value) and not isinstance(value, TensorRegion)
+    return isinstance(value, Expr) and type(value) is not TensorRegion and not is_buffer(value)
 
 
 def dtype_of(value: Any) -> str:
     """Element type of a buffer, region or expression, as a string such as "float16" or "int32x4"."""
-    if isinstance(value, TensorRegion):
+    if type(value) is TensorRegion:
         value = value.source
-    return str(value.ty.dtype)
+    kind = value.ty
+    if type(kind) is not PrimType:
+        return str(kind.dtype)
+    # TVM has one object for each primitive type; to make its name takes longer than most of our callbacks.
+    found = _type_names.get(kind.__chandle__())
+    if found is None:
+        found = _type_names[kind.__chandle__()] = (str(kind.dtype), kind)
+    return found[0]
+
+
+_type_names: dict[int, tuple[str, Any]] = {}  # by the type's address; the type is kept, so that no other object gets it
+
+
+def items(array: Any) -> list[Any]:
+    """The elements of an array of TVM; its own iterator takes three times as long."""
+    return [_array_item(array, k) for k in range(_array_size(array))]
 
 
 def shape_of(buffer: Var) -> tuple[Any, ...]:
     """Extents of a buffer: Python ints where constant, expressions where symbolic."""
-    return tuple(int(e) if isinstance(e, IntImm) else e for e in buffer.ty.shape)
+    return tuple(e.value if type(e) is IntImm else e for e in items(buffer.ty.shape))
 
 
 def static_shape(buffer: Var) -> tuple[int, ...]:
@@ -248,7 +272,7 @@ def seq(stmts: Sequence[Stmt]) -> Stmt:
     for stmt in stmts:
         if stmt is None:
             raise InternalError("None in a statement list")
-        flat.extend(stmt.seq) if isinstance(stmt, SeqStmt) else flat.append(stmt)
+        flat.extend(items(stmt.seq)) if type(stmt) is SeqStmt else flat.append(stmt)
     if not flat:
         return Evaluate(IntImm("int32", 0))
     return flat[0] if len(flat) == 1 else SeqStmt(flat)
