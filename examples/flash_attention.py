@@ -1,6 +1,7 @@
 """Attention forward without the S x S matrix in memory: full or causal, with or without grouped key/value heads (GQA).
 
-Layout (batch, heads, sequence, head dimension). Several query heads may share one key/value head.
+Layout (batch, heads, sequence, head dimension). Several query heads may share one key/value head. On Hopper blocks of 192 queries are
+fastest (block_M=192, threads=384: 64 rows for each warpgroup), with 80 keys at a time for a head dimension of 128, or 128 for 64.
 """
 
 import numpy as np
@@ -11,23 +12,24 @@ import tilelang.language as T
 LOG2E = 1.4426950408889634
 
 
-def flash_attention(batch, heads, kv_heads, seq_q, seq_kv, dim, causal, block_M=64, block_N=64, dtype="float16", threads=128):
+def flash_attention(  # noqa: PLR0915
+    batch, heads, kv_heads, seq_q, seq_kv, dim, causal, block_M=64, block_N=64, dtype="float16", threads=128, section=32, slack=8.0
+):  # fmt: skip
+    """section: heads whose blocks run at the same time, so that their keys and values stay in the L2 cache.
+    slack: by how many powers of two exponentials may exceed 1 before sums and output are rescaled."""
     scale = LOG2E / dim**0.5  # exp(x / sqrt(dim)) = exp2(x * scale)
     group = heads // kv_heads
     past = seq_kv - seq_q  # with a cache, query i stands at position past + i
+    tiles = -(-seq_q // block_M)
+    section = min(section, batch * heads)
 
     @T.macro
-    def update_softmax(scores, row_max, row_max_prev, row_sum, rescale, block_sum):
-        """Exponentials of one block of scores; the running maximum and sum follow."""
-        T.copy(row_max, row_max_prev)
-        T.reduce_max(scores, row_max, dim=1, clear=False)
-        for i in T.Parallel(block_M):
-            rescale[i] = T.exp2((row_max_prev[i] - row_max[i]) * scale)
+    def hide_keys(scores, first, start):
+        """Scores of keys that a query does not see, or that do not exist."""
         for i, j in T.Parallel(block_M, block_N):
-            scores[i, j] = T.exp2((scores[i, j] - row_max[i]) * scale)
-        T.reduce_sum(scores, block_sum, dim=1)
-        for i in T.Parallel(block_M):
-            row_sum[i] = row_sum[i] * rescale[i] + block_sum[i]
+            key = start + j
+            seen = key < seq_kv and key <= past + first + i if causal else key < seq_kv
+            scores[i, j] = T.if_then_else(seen, scores[i, j], -1e30)
 
     @T.prim_func
     def kernel(
@@ -36,10 +38,13 @@ def flash_attention(batch, heads, kv_heads, seq_q, seq_kv, dim, causal, block_M=
         V: T.Tensor((batch, kv_heads, seq_kv, dim), dtype),
         O: T.Tensor((batch, heads, seq_q, dim), dtype),
     ):
-        with T.Kernel(T.ceildiv(seq_q, block_M), heads, batch, threads=threads) as (bx, head, b):
+        with T.Kernel(section, tiles, T.ceildiv(batch * heads, section), threads=threads) as (x, y, z):
+            b, head = (z * section + x) // heads, (z * section + x) % heads
+            first = (tiles - 1 - y if causal else y) * block_M  # causal: the last queries, which see most, come first
             Q_shared = T.alloc_shared((block_M, dim), dtype)
             K_shared = T.alloc_shared((block_N, dim), dtype)
             V_shared = T.alloc_shared((block_N, dim), dtype)
+            O_shared = T.alloc_shared((block_M, dim), dtype)
             scores = T.alloc_fragment((block_M, block_N), "float32")
             weights = T.alloc_fragment((block_M, block_N), dtype)
             out = T.alloc_fragment((block_M, dim), "float32")
@@ -49,28 +54,43 @@ def flash_attention(batch, heads, kv_heads, seq_q, seq_kv, dim, causal, block_M=
             rescale = T.alloc_fragment((block_M,), "float32")
             block_sum = T.alloc_fragment((block_M,), "float32")
 
-            T.copy(Q[b, head, bx * block_M, 0], Q_shared)
+            T.copy(Q[b, head, first, 0], Q_shared)
             T.clear(out)
             T.clear(row_sum)
             T.fill(row_max, -1e30)
             # A causal block ends at its last query's position: later keys are never loaded.
-            last = T.min(past + (bx + 1) * block_M, seq_kv) if causal else seq_kv
+            last = T.min(past + first + block_M, seq_kv) if causal else seq_kv
+            seen_by_all = T.min(past + first + 1, seq_kv) if causal else seq_kv
             for n in T.Pipelined(T.ceildiv(last, block_N), num_stages=2):
                 T.copy(K[b, head // group, n * block_N, 0], K_shared)
-                for i, j in T.Parallel(block_M, block_N):
-                    key = n * block_N + j
-                    seen = key < seq_kv and key <= past + bx * block_M + i if causal else key < seq_kv
-                    scores[i, j] = T.if_then_else(seen, 0, -1e30)
-                T.gemm(Q_shared, K_shared, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
-                update_softmax(scores, row_max, row_max_prev, row_sum, rescale, block_sum)
-                T.copy(scores, weights)
+                T.gemm(Q_shared, K_shared, scores, transpose_B=True, policy=T.GemmWarpPolicy.FullRow, clear_accum=True)
+                if (n + 1) * block_N > seen_by_all:
+                    hide_keys(scores, first, n * block_N)
+                T.copy(row_max, row_max_prev)
+                T.reduce_max(scores, row_max, dim=1, clear=False)
+                # The maximum only keeps exponentials in range. One that falls behind by a few powers of two does as well, and most
+                # blocks have nothing to rescale.
+                for i in T.Parallel(block_M):
+                    grown = (row_max[i] - row_max_prev[i]) * scale > slack
+                    rescale[i] = T.if_then_else(grown, T.exp2((row_max_prev[i] - row_max[i]) * scale), 1.0)
+                    row_max[i] = T.if_then_else(grown, row_max[i], row_max_prev[i])
                 for i, j in T.Parallel(block_M, dim):
-                    out[i, j] *= rescale[i]
+                    if rescale[i] != 1.0:
+                        out[i, j] *= rescale[i]
+                for i, j in T.Parallel(block_M, block_N):
+                    scores[i, j] = T.exp2(scores[i, j] * scale - row_max[i] * scale)
+                T.reduce_sum(scores, block_sum, dim=1)
+                for i in T.Parallel(block_M):
+                    row_sum[i] = row_sum[i] * rescale[i] + block_sum[i]
+                T.copy(scores, weights)
                 T.copy(V[b, head // group, n * block_N, 0], V_shared)
                 T.gemm(weights, V_shared, out, policy=T.GemmWarpPolicy.FullRow)
+            for i in T.Parallel(block_M):
+                row_sum[i] = 1.0 / row_sum[i]
             for i, j in T.Parallel(block_M, dim):
-                out[i, j] /= row_sum[i]
-            T.copy(out, O[b, head, bx * block_M, 0])
+                out[i, j] *= row_sum[i]
+            T.copy(out, O_shared)
+            T.copy(O_shared, O[b, head, first, 0])
 
     return kernel
 
