@@ -146,8 +146,9 @@ __all__ = [
     "DeclBuffer", "Evaluate", "Expr", "FloatImm", "For", "ForKind", "IRModule", "IfThenElse", "IntImm", "IterVar", "ModularSet", "Op",
     "PrimFunc", "Range", "SeqStmt", "Span", "Stmt", "StringImm", "TensorLoad", "TensorRegion", "Var", "While", "const", "decl_buffer",
     "dtype_of", "effect_of", "ffi", "ffi_function", "in_tvm_script", "is_buffer", "is_expr", "items", "linear_coefficients", "load",
-    "location_of", "location_of_span", "make_span", "region", "register_op", "script_alloc", "script_store", "seq", "shape_of", "static_shape", "store",
-    "structural_map", "structural_mutate", "structural_visit", "structural_walk", "tirx", "tvm", "tvm_ir", "type_indices",
+    "location_of", "location_of_span", "make_span", "region", "register_op", "script_alloc", "script_store", "seq", "shape_of",
+    "static_shape", "store", "structural_map", "structural_mutate", "structural_visit", "structural_walk", "tirx", "tvm", "tvm_ir",
+    "type_indices",
 ]  # fmt: skip
 
 
