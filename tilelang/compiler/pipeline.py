@@ -30,6 +30,7 @@ from ..passes.insert_barriers import insert_barriers
 from ..passes.lane_arithmetic import lane_arithmetic
 from ..passes.lower_tile_ops import lower_tile_ops
 from ..passes.name_effects import name_effects
+from ..passes.overlap_reads import overlap_reads
 from ..passes.partition_loops import partition_loops
 from ..passes.plan_shared import plan_shared
 from ..passes.relax_waits import relax_waits
@@ -69,6 +70,7 @@ STAGES = (
     Stage("fence_proxies", THREADS, fence_proxies),
     Stage("relax_waits", THREADS, relax_waits),
     Stage("defer_bulk_waits", THREADS, defer_bulk_waits),
+    Stage("overlap_reads", THREADS, overlap_reads),
 )
 
 

@@ -21,6 +21,7 @@ from ...ir.dialect import (
     REGISTER_BUDGET,
     SHARED_SCOPES,
     THREAD_SCOPES,
+    UNROLL_FACTOR,
     attr,
     op_name,
 )
@@ -256,8 +257,9 @@ class Statements(Printer):
             self.e.names.alias(var, self.e.text(node.min))
             self.statement(node.body)
             return
-        if unrolled:
-            self.line("#pragma unroll")
+        factor = (node.annotations or {}).get(UNROLL_FACTOR)
+        if unrolled or factor is not None:
+            self.line(f"#pragma unroll{'' if factor is None else f' {int(factor)}'}")
         low = self.e.text(node.min)
         end: Expr = _end(node)
         step = int(node.step) if isinstance(node.step, IntImm) else 1
