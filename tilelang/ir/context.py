@@ -11,7 +11,6 @@ from ..layout.fragment import Fragment
 from ..layout.shared import SharedLayout
 from ..target.target import Target
 
-
 DECLINED = " declined: "  # between the name of a lowering and its reason, in the text of a note
 
 
@@ -40,7 +39,8 @@ class PassContext:
     """Handed to every stage. `config`: pass configuration by its string key, e.g. "tl.disable_safe_memory_legalize".
     `lowerings`: the backend's `tileop.base.Lowering` records, best first. `fragments`: plans by fragment buffer, made by
     `infer_layouts`. `memory`: the plan of shared memory, made by `plan_shared`. `shared_layouts`: where the elements of shared
-    buffers lie, made by `choose_shared_layouts`; a buffer that is missing is row-major. `sizes`: least and greatest value of the
+    buffers lie, made by `choose_shared_layouts`; a buffer that is missing is row-major. `stages`: shared tiles
+    through which results leave a kernel, in turn, made by lowerings, by what they hold. `sizes`: least and greatest value of the
     symbols in the parameters' shapes, set when the first stage begins. `again`: lowers the program once more, with these
     changes of the configuration, and gives its last form and context; None where the program is not at hand."""
 
@@ -51,6 +51,7 @@ class PassContext:
     fragments: dict[Any, FragmentPlan] = field(default_factory=dict)
     memory: list[Any] = field(default_factory=list)
     shared_layouts: dict[Any, SharedLayout] = field(default_factory=dict)
+    stages: dict[Any, list[Any]] = field(default_factory=dict)
     sizes: Mapping[Any, tuple[int, int]] = field(default_factory=dict)
     again: Callable[[Mapping[str, Any]], tuple[Any, PassContext]] | None = None
 

@@ -233,7 +233,10 @@ class _Order:
         self._follow(parent, left)
 
     def _stops(self, nodes: list[_Node], left: tuple[Stmt, ...]) -> bool:
+        waited: set[str] = set()  # conditions under which the thread has waited by then
         for node in nodes:
+            if node.kind == "if" and str(node.stmt.condition) in waited:  # pyright: ignore[reportAttributeAccessIssue]
+                continue
             for later in [n for n in _nodes(node) if n.kind == "store"]:
                 if self.boxes.apart(self.store.stmt, later.stmt, left):
                     continue
@@ -241,4 +244,15 @@ class _Order:
                 (self.mine if same else self.others).append(later)
                 if same and later is node:  # it waits for all before it
                     return True
+                if same and _plainly_in(later, node):
+                    waited.add(str(node.stmt.condition))  # pyright: ignore[reportAttributeAccessIssue]
         return False
+
+
+def _plainly_in(store: _Node, branch: _Node) -> bool:
+    """Is the store executed whenever the condition of the branch holds? One that reads memory may change."""
+    node = store.parent
+    while node is not None and node is not branch and node.kind in ("seq", "attr"):
+        node = node.parent
+    plain = node is branch and branch.kind == "if" and len(branch.children) == 1
+    return plain and not accesses(branch.stmt.condition)  # pyright: ignore[reportAttributeAccessIssue]

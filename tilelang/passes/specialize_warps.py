@@ -54,8 +54,10 @@ from ..ir.tvm_api import (
     tirx,
 )  # fmt: skip
 from ..target.limits import shared_bytes
-from .alternate_operands import NotAlternated, alternated, alternating_operand, twin_of
+from .alternate_operands import NotAlternated, alternated, alternating_operands, twin_of
 from .clusters import Cluster, across, cluster_of, drained
+from .defer_store import KEY_OFF as DEFERRAL_OFF
+from .defer_store import Deferral, NotDeferred, deferral_of
 from .persistent_grid import PersistentGrid, persistent, without_swizzle
 from .pipeline_copies import (
     KernelCopies,
@@ -84,6 +86,7 @@ MOST_THREADS = 1024
 _ALIGNMENT = 1024  # bytes of which a place of a swizzled tile is a multiple
 _RESERVE = 2048  # bytes for barriers and what lowerings keep for themselves
 _MOST_REGISTERS = 255  # of a thread
+_LEAST_SLOTS = 3  # that a second buffer of an operand leaves room for
 # Registers of a thread (producer, consumers) by the block's warpgroups: together they are what the launch gives (64 Ki a multiprocessor).
 _REGISTERS = {3: (40, 232), 4: (32, 160)}
 _MORE_REGISTERS = {3: (24, 240), 4: (32, 160)}  # for a loop whose consumers need all they can get; a producer of few names does with less
@@ -138,6 +141,7 @@ class _Specializer:
         self.thread, self.consumers = kernel.threads[0]
         self.budget = shared_bytes(ctx.target) - _RESERVE - _tiles(self.copies.allocs)
         self.loops: dict[For, RingLoop] = {}
+        self.alternating: dict[For, tuple[Var, ...]] = {}  # operands that loops make in two buffers by turns
         self.cluster: Cluster | None = None
         self.registers = _REGISTERS
         self.outer: list[Stmt] = []  # around the statement that is looked at
@@ -158,7 +162,8 @@ class _Specializer:
             self._take(body, False, stages=2, least=1)  # what is fetched once a tile
         rings = [ring for loop in self.loops.values() for ring in loop.rings]
         replaced = {tile: versions for ring in rings for tile, versions in ring.versions.items()}
-        counters, computed = self._consumer(body)
+        self.deferral = self._deferral(body)
+        counters, computed = self._consumer(body if self.deferral is None else self.deferral.kept())
         producer = self._producer(body, grid)
         if grid is not None:
             self.ctx.note(first, SUBJECT, f"one block a multiprocessor visits tile after tile ({grid.workers} blocks)")
@@ -170,7 +175,7 @@ class _Specializer:
             declared.append(allocate_versions(node, replaced))
             return seq([])
 
-        consumer = seq([*counters, rewrite(computed, {AllocBuffer: hoisted})])
+        consumer = seq([*counters, rewrite(computed, {AllocBuffer: hoisted}), *([] if self.deferral is None else [self.deferral.last()])])
         for ring in rings:
             slots, at = int(ring.full.ty.shape[0]), ring.copies[0].stmt.span
             declared += [
@@ -229,6 +234,7 @@ class _Specializer:
         if any(not places for places in uses.values()):
             return
         size = sum(tile_bytes(m.tile) for m in found.moved)
+        self._alternate(found, stages, size)
         slots = min(stages, 1 + self.budget // size)
         if slots < least:
             self.ctx.note(location_of(node), SUBJECT, "none: shared memory has no room for a second slot")
@@ -249,24 +255,48 @@ class _Specializer:
             ours = self.loops.get(node)
             if ours is None:
                 return rebuild_body(node, descend(node.body))
-            operand = self._alternating(ours)
-            if operand is not None:
-                return self._alternated(replace(ours, counted=True), operand, counters, [descend(s) for s in ours.found.rest()])
+            if node in self.alternating:
+                return self._alternated(replace(ours, counted=True), counters, [descend(s) for s in ours.found.rest()])
             counter = counter_of(ours, counters)
+            if self.deferral is not None and ours is self.deferral.ours and counter is not None:
+                counters.append(AllocBuffer(self.deferral.packed, None, node.span))
+                return self.deferral.peeled(counter, lambda others: self._plain(ours, others, counter, descend), descend)
             skew = self._skew(ours)
             if skew is not None:
                 return skewed(ours, skew, counter, [descend(s) for s in ours.found.rest()], self.kernel)
             rotation = self._rotation(ours)
             if rotation is not None:
                 return rotated(ours, rotation, counter, [descend(s) for s in ours.found.rest()], self.kernel)
-            body = self._uses(ours, number_of(ours, node.loop_var, counter), descend)
-            if counter is not None:
-                body = seq([body, count_one(counter, node.span)])
-            if ours.found.guard is not None:
-                body = IfThenElse(ours.found.condition, body, None, ours.found.guard.span)
-            return For(node.loop_var, node.min, node.extent, node.kind, body, node.thread_binding, None, node.step, node.span)
+            return self._plain(ours, node, counter, descend)
 
         return counters, rewrite(body, {For: loop})
+
+    def _plain(self, ours: RingLoop, node: For, counter: Var | None, descend: Descend) -> Stmt:
+        """The loop in its order. node: the loop, or the part of its iterations that is left."""
+        body = self._uses(ours, number_of(ours, ours.found.node.loop_var, counter), descend)
+        if counter is not None:
+            body = seq([body, count_one(counter, node.span)])
+        if ours.found.guard is not None:
+            body = IfThenElse(ours.found.condition, body, None, ours.found.guard.span)
+        if not node.same_as(ours.found.node):
+            body = substitute(body, {ours.found.node.loop_var: node.loop_var})
+        return For(node.loop_var, node.min, node.extent, node.kind, body, node.thread_binding, None, node.step, node.span)
+
+    def _deferral(self, body: Stmt) -> Deferral | None:
+        """How results leave while the next tile's products run; what declines is told."""
+        if not isinstance(body, For) or body in self.loops or self.ctx.flag(DEFERRAL_OFF):
+            return None
+        at = location_of(next(iter(self.loops)))
+        registers = _REGISTERS.get(self.consumers // GROUP + 1, (0, _MOST_REGISTERS))[1]
+        try:
+            found = deferral_of(body, self.loops, self.kernel, self.copies.roots, self.consumers, registers)
+            if found.ours.found.node in self.alternating:
+                raise NotDeferred("its loop makes an operand beside the products")
+        except NotDeferred as error:
+            self.ctx.note(at, SUBJECT, f"a result is stored before the next tile begins: {error}")
+            return None
+        self.ctx.note(at, SUBJECT, f"{found.result.name} is stored while the next tile's products run")
+        return found
 
     def _uses(self, ours: RingLoop, number: Expr, descend: Descend) -> Stmt:
         """The rest of the body, with waits and releases around the statements that use each ring's tiles."""
@@ -285,27 +315,32 @@ class _Specializer:
         return seq(stmts)
 
     # ---------------------------------------------------------------- operands by turns, rotated loops
-    def _alternating(self, ours: RingLoop) -> Var | None:
-        """The operand in registers that the loop makes beside the product before; what declines is told."""
-        node = ours.found.node
+    def _alternate(self, found: LoopCopies, stages: int, size: int) -> None:
+        """Note the operands that the loop makes beside the product before; what declines is told. size: bytes of a slot."""
+        node = found.node
         registers = _REGISTERS.get(self.consumers // GROUP + 1, (0, _MOST_REGISTERS))[1]
         try:
-            rest = ours.found.rest()
-            found = alternating_operand(node, rest, self.copies.uses, self.copies.roots, self.consumers, registers)
-            if found is not None and self.ctx.flag(ROTATION_OFF):
+            operands = alternating_operands(node, found.rest(), self.copies.uses, self.copies.roots, self.consumers, registers)
+            if not operands:
+                return
+            names = ", ".join(str(o.name) for o in operands)
+            if self.ctx.flag(ROTATION_OFF):
                 raise NotAlternated(f"{ROTATION_OFF} is set")
-            if found is not None and ours.found.guard is not None:
+            if found.guard is not None:
                 raise NotAlternated("a condition is around its body")
+            more = sum(tile_bytes(o) + _ALIGNMENT for o in operands if o.scope() in SHARED_SCOPES)
+            if more and 1 + (self.budget - more) // size < min(stages, _LEAST_SLOTS):
+                raise NotAlternated(f"shared memory has no room for a second {names}")
         except NotAlternated as error:
             self.ctx.note(location_of(node), SUBJECT, f"operands are made between the products: {error}")
-            return None
-        if found is not None:
-            self.ctx.note(location_of(node), SUBJECT, f"{found.name} is made beside the product before, in two fragments by turns")
-        return found
+            return
+        self.ctx.note(location_of(node), SUBJECT, f"{names} is made beside the product before, in two buffers by turns")
+        self.budget -= more
+        self.alternating[node] = operands
 
-    def _alternated(self, ours: RingLoop, operand: Var, declared: list[Stmt], stmts: list[Stmt]) -> Stmt:
-        twins = (operand, twin_of(operand))
-        declared.append(AllocBuffer(twins[1], self.copies.allocs[operand].annotations, operand.span))
+    def _alternated(self, ours: RingLoop, declared: list[Stmt], stmts: list[Stmt]) -> Stmt:
+        twins = {operand: twin_of(operand) for operand in self.alternating[ours.found.node]}
+        declared += [AllocBuffer(twin, self.copies.allocs[o].annotations, o.span) for o, twin in twins.items()]
         counter = counter_of(ours, declared)
         assert counter is not None
         return alternated(ours, twins, counter, stmts)

@@ -47,6 +47,7 @@ from .facts import Facts
 
 ARCHITECTURE = "sm_90a"
 KEY_OFF = "tl.disable_tma_lower"
+PANELS = "panels"  # attribute of copies that store a result panel by panel
 MAX_RANK, MAX_EXTENT = 5, 256
 STRIDE_BYTES = 16  # divides strides and rows of the tensor and the rows of a box
 SHARED_BYTES = 128  # divides the address of a box in shared memory
@@ -184,11 +185,16 @@ def _use_reason(call: Call, kernel: KernelRegion, ctx: PassContext, replaced: Ca
         return f"{tensor.name} is, or has, a view made in the kernel"
     own = "" if replaced is None else str(replaced)
     for access in accesses(kernel.body, roots):
-        if access.root.same_as(tensor) and own and str(access.node) == own:
+        if access.root.same_as(tensor) and own and (str(access.node) == own or _are_panels(access.node, replaced)):
             continue
         if access.root.same_as(tensor) and not (not access.writes if is_load else _is_store(access.node, call, kernel, ctx)):
             return f"the kernel also {'writes' if access.writes else 'reads'} {tensor.name}"
     return None
+
+
+def _are_panels(node: Any, replaced: Call | None) -> bool:
+    """Are both panels of a result that is stored later, which all get the same lowering?"""
+    return replaced is not None and op_name(node) == "tl.tileop.copy" and bool(attr(node, PANELS)) and bool(attr(replaced, PANELS))
 
 
 def _is_store(node: Any, call: Call, kernel: KernelRegion, ctx: PassContext) -> bool:

@@ -1,8 +1,9 @@
 """An accumulator to a tensor through small shared tiles and bulk stores, for sm_90a.
 
-In: a copy of a whole fragment to a tensor, where threads hold runs of less than 16 bytes. Out: for each panel of 128 bytes of columns, in
-turn: threads write it, converted, to one of two shared tiles, and the first thread stores that by a bulk copy (`tma.py`), which
-`defer_bulk_waits` lets run while the next panel is written. Rows leave in whole lines, and no tile of the fragment's size is needed.
+In: a copy of a fragment, or of panels of it, to a tensor, where threads hold runs of less than 16 bytes. Out: for each panel of 128 bytes
+of columns, in turn: threads write it, converted, to one of two shared tiles, and the first thread stores that by a bulk copy
+(`tma.py`), which `defer_bulk_waits` lets run while the next panel is written. Rows leave in whole lines, and no tile of the
+fragment's size is needed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from ...ir.access import allocations
 from ...ir.dialect import FRAGMENT, GLOBAL, SHARED_DYN, SHARED_SCOPES, attr, make_call, op_name
 from ...ir.dtypes import dtype
 from ...ir.rewrite import walk
-from ...ir.tvm_api import Call, Stmt, TensorRegion, Var, decl_buffer, dtype_of, region, seq, shape_of
+from ...ir.tvm_api import Call, IntImm, Stmt, TensorRegion, Var, decl_buffer, dtype_of, region, seq, shape_of
 from ...layout import LayoutError
 from ...layout.fragment import Fragment
 from ...layout.shared import SharedLayout
@@ -40,9 +41,9 @@ def _accepts(call: Call, ctx: LowerContext) -> str | None:
     if attr(call, "disable_tma"):
         return "the program turns bulk copies off"
     plan = ctx.passes.fragments.get(source.source)
-    if plan is None or not is_whole(source):
-        return "no whole fragment"
     size = dtype(dtype_of(target)).bytes
+    if plan is None or not _is_panels(source, PANEL // size):
+        return f"no fragment, and no panels of {PANEL} bytes of one"
     if _run(plan.layout) * size >= STRIDE_BYTES:
         return f"threads hold runs of {STRIDE_BYTES} bytes and more"
     rows, columns = extents_of(source)[-2:] if len(source.region) > 1 else (1, 1)
@@ -52,6 +53,16 @@ def _accepts(call: Call, ctx: LowerContext) -> str | None:
         return "shared memory is full"
     stage = _stage(target, rows, ctx)
     return tma_reason(_panel_store(stage, target, 0, ctx), ctx.kernel, ctx.passes, call)
+
+
+def _is_panels(source: TensorRegion, width: int) -> bool:
+    """Is it a whole fragment, or all rows of some panels of one?"""
+    if is_whole(source):
+        return True
+    *rows, columns = source.region
+    if len(rows) != 1 or not isinstance(columns.min, IntImm) or int(columns.min) % width or int(columns.extent) % width:
+        return False
+    return isinstance(rows[0].min, IntImm) and int(rows[0].min) == 0 and int(rows[0].extent) == shape_of(source.source)[0]
 
 
 def _run(layout: Fragment) -> int:
@@ -90,6 +101,16 @@ def _stage(target: TensorRegion, rows: int, ctx: LowerContext) -> Var:
     return stage
 
 
+def _stages(target: TensorRegion, rows: int, panels: int, ctx: LowerContext) -> list[Var]:
+    """The shared tiles of panels of this form, in turn: all such copies of a kernel use the same ones."""
+    assert ctx.kernel is not None
+    found = ctx.passes.stages.setdefault((ctx.kernel.threads[0][0], target.source, rows), [])
+    fresh = [_stage(target, rows, ctx) for _ in range(len(found), min(_tiles(rows, ctx), panels))]
+    ctx.temporaries.extend(fresh)
+    found.extend(fresh)
+    return found
+
+
 def _panel_store(stage: Var, target: TensorRegion, panel: int, ctx: LowerContext) -> Call:
     """The copy of a shared tile to its place in the tensor."""
     width = shape_of(stage)[1]
@@ -103,13 +124,13 @@ def _lower(call: Call, ctx: LowerContext) -> Stmt:
     rows, columns = extents_of(source)[-2:]
     width = PANEL // dtype(dtype_of(target)).bytes
     panels = columns // width
-    stages = [_stage(target, rows, ctx) for _ in range(min(_tiles(rows, ctx), panels))]
-    ctx.temporaries.extend(stages)
+    low = int(source.region[-1].min) // width  # the first panel
+    stages = _stages(target, rows, low + panels, ctx)
     result: list[Stmt] = []
     lead = len(source.region) - 2
     for panel in range(panels):
-        stage = stages[panel % len(stages)]
-        block = region(source.source, [0] * (lead + 1) + [panel * width], [1] * lead + [rows, width])
+        stage = stages[(low + panel) % len(stages)]
+        block = region(source.source, [0] * (lead + 1) + [(low + panel) * width], [1] * lead + [rows, width])
         result.append(nest([rows, width], lambda v, s=stage, b=block: [write(tile(s), v, read(b, v), ctx)], ctx))
         result.append(TMA_STORE.lower(_panel_store(stage, target, panel, ctx), ctx))
     return seq(result)
