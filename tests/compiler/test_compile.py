@@ -1,5 +1,7 @@
 """From a program to an artifact: stages, times, and which error a broken stage gives."""
 
+import contextlib
+import gc
 from dataclasses import replace
 
 import numpy as np
@@ -30,6 +32,26 @@ def test_an_artifact_runs_and_tells_where_the_time_went():
     names = [stage.name for stage in driver.stages_for(driver.backend_for(CPU))]
     assert set(names) <= set(artifact.seconds) and artifact.seconds["total"] >= sum(artifact.seconds[n] for n in names)
     assert "define" in artifact.source
+
+
+def test_pythons_collector_waits_for_the_end(monkeypatch):
+    seen = []
+    build = driver.BACKENDS["cpu"].build
+    watched = replace(driver.BACKENDS["cpu"], build=lambda *args: (seen.append(gc.isenabled()), build(*args))[1])
+    failing = replace(watched, build=lambda *args: 1 / 0)
+    for backend, before in ((watched, True), (watched, False), (failing, True)):
+        monkeypatch.setattr(driver, "BACKENDS", {**driver.BACKENDS, "cpu": backend})
+        (gc.enable if before else gc.disable)()
+        try:
+            with contextlib.suppress(ZeroDivisionError):
+                driver.compile_program(double, CPU)
+            assert gc.isenabled() == before
+        finally:
+            gc.enable()
+    assert seen == [False, False]
+    with driver._collector, driver._collector:
+        assert not gc.isenabled()
+    assert gc.isenabled()
 
 
 def test_lower_to_stops_after_a_stage():

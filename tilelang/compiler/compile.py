@@ -5,6 +5,8 @@ In: a `PrimFunc` at TILE level, a target, the user's pass configuration. Out: an
 
 from __future__ import annotations
 
+import gc
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -63,14 +65,39 @@ def compile_stages(func: PrimFunc, ctx: PassContext, seconds: dict[str, float]) 
         yield name, func
 
 
+class _Collector:
+    """Python's collector, held while something is compiled: now and then it looks at every object of the process, which takes about 0.1 s
+    in one that has loaded a large library, and what a compilation leaves to it can wait for its end."""
+
+    def __init__(self) -> None:
+        self._lock, self._holders, self._was_on = threading.Lock(), 0, False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._holders:
+                self._was_on = gc.isenabled()
+                gc.disable()
+            self._holders += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._holders -= 1
+            if not self._holders and self._was_on:
+                gc.enable()
+
+
+_collector = _Collector()
+
+
 def compile_program(func: PrimFunc, target: Target, config: Mapping[str, Any] | None = None) -> Artifact:
     """Compile `func` for `target`. `artifact.seconds` has the time of each stage and of the whole ("total")."""
     start = time.perf_counter()
     ctx = context(target, config, func)
     seconds: dict[str, float] = {}
-    for _, program in compile_stages(func, ctx, seconds):
-        func = program
-    artifact = backend_for(target).build(func, ctx)
+    with _collector:
+        for _, program in compile_stages(func, ctx, seconds):
+            func = program
+        artifact = backend_for(target).build(func, ctx)
     total = time.perf_counter() - start
     return replace(artifact, seconds={**seconds, **artifact.seconds, "total": total}, notes=tuple(ctx.notes))
 
