@@ -10,6 +10,7 @@ from tilelang.ir.kernel import map_kernels
 from tilelang.ir.rewrite import walk
 from tilelang.ir.tvm_api import Call
 from tilelang.layout.shared import SharedLayout
+from tilelang.passes.specialize_warps import specialize_warps
 from tilelang.passes.tma_boxes import boxes_of, bytes_of_copy, sides, tma_reason
 from tilelang.target.target import parse_target
 
@@ -197,3 +198,36 @@ def test_boxes(shape, tile, swizzle, box, counts):
     boxes = boxes_of(call, SharedLayout(tile, 16, swizzle=swizzle))
     assert (boxes.tensor, boxes.counts, boxes.dims) == (box, counts, tuple(dims))
     assert int(np.prod(boxes.shared)) * int(np.prod(counts)) == int(np.prod(tile))
+
+
+@pytest.mark.parametrize(("width", "slots"), [(32, True), (64, True), (16, False), (40, False)])
+def test_slots_of_small_tiles(width, slots):
+    """Slot after slot, each must begin where a box may: at a multiple of 128 bytes."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 256), "float16"), S: T.Tensor((8, width), "float16"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((64, 64), "float16")
+            s = T.alloc_shared((2, width), "float16")
+            c = T.alloc_fragment((64, 64), "float32")
+            T.clear(c)
+            for k in T.Pipelined(4, num_stages=3):
+                T.copy(A[0, k * 64], a)
+                T.copy(S[k * 2, 0], s)
+                T.gemm(a, a, c, transpose_B=True)
+                for i, j in T.Parallel(64, 64):
+                    c[i, j] += s[i % 2, j % width]
+            T.copy(c, C)
+
+    rng = np.random.default_rng(0)
+    a, s = rng.integers(-2, 3, (64, 256)).astype(np.float16), rng.integers(-2, 3, (8, width)).astype(np.float16)
+    c = np.zeros((64, 64), np.float32)
+    kernel = tilelang.compile(main, target="simt -arch=sm_90a")
+    kernel(a, s, c)
+    wide = a.astype(np.float64)
+    rows = s.astype(np.float64).reshape(4, 2, width).sum(0)[np.arange(64) % 2][:, np.arange(64) % width]
+    np.testing.assert_array_equal(c, wide @ wide.T + rows)
+    ctx = context(parse_target("simt -arch=sm_90a"), {})
+    specialize_warps(main, ctx)
+    told = [note.text for note in ctx.notes if note.text.startswith("a producer fetches")]
+    assert len(told) == 1 and ("a, s into" in told[0]) == slots

@@ -76,7 +76,7 @@ from .rotate_loops import KEY_OFF as ROTATION_OFF
 from .rotate_loops import NotRotated, Rotation, rotated, rotation_of
 from .skew_loops import Skew, skew_of, skewed
 from .thread_groups import GROUP
-from .tma_boxes import bytes_of_copy, tma_reason
+from .tma_boxes import bytes_of_copy, slot_reason, tma_reason
 
 SUBJECT = "warp roles"
 KEY_OFF = "tl.disable_warp_specialized"
@@ -137,7 +137,7 @@ class _Specializer:
 
     def __init__(self, kernel: KernelRegion, roots: dict[Var, Var], ctx: PassContext, refusal: str | None) -> None:
         self.kernel, self.ctx, self.refusal = kernel, ctx, refusal
-        self.copies = KernelCopies(kernel, roots, ctx, lambda c: tma_reason(c, kernel, ctx) or "", quiet=True)
+        self.copies = KernelCopies(kernel, roots, ctx, lambda c: tma_reason(c, kernel, ctx) or slot_reason(c) or "", quiet=True)
         self.thread, self.consumers = kernel.threads[0]
         self.budget = shared_bytes(ctx.target) - _RESERVE - _tiles(self.copies.allocs)
         self.loops: dict[For, RingLoop] = {}

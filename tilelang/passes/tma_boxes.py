@@ -92,6 +92,13 @@ def tma_reason(call: Call, kernel: KernelRegion, ctx: PassContext, replaced: Cal
     return _form_reason(call, kernel, ctx) or _use_reason(call, kernel, ctx, replaced)
 
 
+def slot_reason(call: Call) -> str | None:
+    """Why the slots of a ring, one tile after the other, cannot be filled by a copy that `tma_reason` accepts."""
+    tile = call.args[1].source
+    size = math.prod(int(e) for e in shape_of(tile)) * storage_bits(tile) // 8
+    return f"slots of {size} bytes are no multiples of {SHARED_BYTES}" if size % SHARED_BYTES else None
+
+
 def reduce_reason(call: Call, kernel: KernelRegion, ctx: PassContext) -> str | None:
     """Why a `tl.tileop.atomic` of a tile cannot be made by bulk copies that add; None if it can."""
     target = call.args[0]
