@@ -21,7 +21,7 @@ from tilelang.passes.specialize_warps import SUBJECT, specialize_warps
 from tilelang.target.target import parse_target
 
 HOPPER = parse_target("simt -arch=sm_90a")
-ALTERNATED = "w is made beside the product before, in two fragments by turns"
+ALTERNATED = "w is made beside the product before, in two buffers by turns"
 KEPT = "operands are made between the products: "
 BK = 64
 
@@ -40,9 +40,11 @@ def unpacked(kind="", rows=64, columns=64, tiles=1, stages=3, threads=128, dim=6
         with T.Kernel(tiles, threads=threads) as b:
             raw = T.alloc_shared((rows, BK), "uint8")
             x = T.alloc_shared((columns, BK), "float16")
-            w = T.alloc_fragment((rows, BK), "float16")
+            w = (T.alloc_shared if kind.startswith("shared") else T.alloc_fragment)((rows, BK), "float16")
             y = T.alloc_fragment((rows, columns), "float32")
+            z = T.alloc_fragment((columns, rows), "float32")
             T.clear(y)
+            T.clear(z)
             if kind == "part":
                 T.clear(w)
             for k in T.Pipelined(n, num_stages=stages):
@@ -61,11 +63,18 @@ def unpacked(kind="", rows=64, columns=64, tiles=1, stages=3, threads=128, dim=6
                             y[i, j] += 1
                     if kind == "several":
                         T.gemm(w, x, y, transpose_B=True)
-                    T.gemm(w, x, y, transpose_B=True)
+                    if kind == "shared B":
+                        T.gemm(x, w, z, transpose_B=True)
+                    else:
+                        T.gemm(w, x, y, transpose_B=True)
+            if kind == "shared B":
+                for i, j in T.Parallel(columns, rows):
+                    Y[b * rows + j, i] = z[i, j]
             if kind == "used":
                 for i, j in T.Parallel(rows, columns):
                     y[i, j] += w[i, j]
-            T.copy(y, Y[b * rows, 0])
+            if kind != "shared B":
+                T.copy(y, Y[b * rows, 0])
 
     return main
 
@@ -87,7 +96,7 @@ def check(program, n, seed=0, rows=64, tiles=1, columns=64):
 
 
 # ---------------------------------------------------------------- which, and how
-@pytest.mark.parametrize("kind", ["", "copied"])
+@pytest.mark.parametrize("kind", ["", "copied", "shared A", "shared B"])
 def test_alternated(kind):
     assert ALTERNATED in notes(unpacked(kind))
 
@@ -150,6 +159,26 @@ def test_too_many_registers():
     assert KEPT + "two fragments of w would take 360 of 255 registers" in found
 
 
+def test_too_little_shared_memory():
+    """One tile of 128 KB has room, a second one has not."""
+
+    @T.prim_func
+    def main(W: T.Tensor((64, 4096), "uint8"), X: T.Tensor((64, 4096), "float16"), Y: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            w = T.alloc_shared((64, 1024), "float16")
+            x = T.alloc_shared((64, 64), "float16")
+            y = T.alloc_fragment((64, 64), "float32")
+            T.clear(y)
+            for k in T.Pipelined(4, num_stages=2):
+                T.copy(X[0, k * 64], x)
+                for i, j in T.Parallel(64, 1024):
+                    w[i, j] = T.cast(W[i, k * 1024 + j], "float16")
+                T.gemm(w[0:64, 0:64], x, y, transpose_B=True)
+            T.copy(y, Y)
+
+    assert KEPT + "shared memory has no room for a second w" in notes(main)
+
+
 def test_switched_off():
     assert KEPT + f"{KEY_OFF} is set" in notes(unpacked(), {KEY_OFF: True})
 
@@ -183,6 +212,12 @@ def test_trip_counts(n):
     check(unpacked(), n, seed=n)
 
 
+@pytest.mark.parametrize("n", [0, 1, 4, 5])
+@pytest.mark.parametrize("kind", ["shared A", "shared B"])
+def test_operands_in_shared_tiles(kind, n):
+    check(unpacked(kind, rows=128, threads=256, columns=128), n, seed=n, rows=128, columns=128)
+
+
 @pytest.mark.parametrize("kind", ["used", "part", "result", "several", "guard"])
 def test_what_declines_still_computes(kind):
     rng = np.random.default_rng(1)
@@ -200,9 +235,10 @@ def test_copied_first(seed):
 
 
 @pytest.mark.parametrize("n", [0, 1, 4, 5])
-def test_one_block_visits_many_tiles(monkeypatch, n):
+@pytest.mark.parametrize("kind", ["", "shared A"])
+def test_one_block_visits_many_tiles(monkeypatch, kind, n):
     monkeypatch.setattr(passes, "MULTIPROCESSORS", 2)
-    program = unpacked(rows=128, tiles=5, threads=256)
+    program = unpacked(kind, rows=128, tiles=5, threads=256)
     assert ALTERNATED in notes(program)
     check(program, n, seed=n, rows=128, tiles=5)
 
@@ -219,6 +255,16 @@ def emulated(program, n):
 
 def test_no_alarm_without_a_fault():
     emulated(unpacked(stages=2), 8)
+
+
+def test_one_tile_in_both_halves_is_found(monkeypatch):
+    """An operand is made in a tile that a product in flight reads."""
+    emulated(unpacked("shared A", stages=2), 4)
+    monkeypatch.setattr(alternate_operands, "substitute", lambda node, _: node)
+    monkeypatch.setattr(relax_waits, "_clashes", lambda access, group: False)
+    monkeypatch.setattr(relax_waits._Relaxer, "disturbed", lambda self, stmt: lambda tile: False)
+    with pytest.raises(SimtError, match="writes w while a wgmma is reading it"):
+        emulated(unpacked("shared A", stages=2), 4)
 
 
 def test_a_slot_released_too_early_is_found(monkeypatch):

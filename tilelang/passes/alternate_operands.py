@@ -1,12 +1,12 @@
-"""Which pipelined loops make a product's operand in registers beside the product before: two fragments for it, by turns.
+"""Which pipelined loops make a product's operand beside the product before: two buffers for it, by turns.
 
-In: the statements of a loop's body at TILE, without the copies that a producer makes: P, G, where G is the only product and takes A from a
-fragment that P fills (for example with weights that it unpacks and scales). Out: how to alternate, or why not. A product reads its
-registers until it is complete, so with one fragment P(k + 1) has to wait for G(k). With two, by turns, it waits for G(k - 1):
+In: the statements of a loop's body at TILE, without the copies that a producer makes: P, G, where G is the only product and takes operands
+that P fills: A in a fragment, A or B in a shared tile (for example with weights that it unpacks and scales). Out: which, or why not.
+A product reads its operands until it is complete, so with one buffer P(k + 1) waits for G(k). With two, by turns, it waits for G(k - 1):
 
     for pairs of iterations: { P(k) -> a;  G(k) of a;  P(k + 1) -> b;  G(k + 1) of b };  the last one, if their number is odd
 
-The order of the statements stays, only the fragment is another one in every second iteration, which nothing can tell: P fills it whole
+The order of the statements stays, only the buffer is another one in every second iteration, which nothing can tell: P fills it whole
 before it reads it, and nothing outside of the loop touches it. The tiles that G(k) has read are released behind G(k + 1).
 """
 
@@ -16,7 +16,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from ..ir.access import Access, accesses
-from ..ir.dialect import FRAGMENT, op_name, tile_call
+from ..ir.dialect import FRAGMENT, SHARED_SCOPES, op_name, tile_call
 from ..ir.dtypes import dtype
 from ..ir.rewrite import substitute, walk
 from ..ir.tvm_api import (
@@ -34,6 +34,7 @@ from ..ir.tvm_api import (
     dtype_of,
     load,
     seq,
+    shape_of,
     static_shape,
     tirx,
 )  # fmt: skip
@@ -48,37 +49,43 @@ _OTHER_REGISTERS = 40  # of a thread, beside accumulator and operands: addresses
 
 
 class NotAlternated(Exception):
-    """Why a loop keeps one fragment."""
+    """Why a loop keeps one buffer."""
 
 
-def alternating_operand(
+def alternating_operands(
     node: For, stmts: Sequence[Stmt], uses: Mapping[Var, Sequence[Access]], roots: Mapping[Var, Var], threads: int, registers: int
-) -> Var | None:
-    """The fragment that a second one is to stand beside; None where there is nothing to gain. uses: of each buffer, in the whole kernel.
+) -> tuple[Var, ...]:
+    """The buffers that second ones are to stand beside; none where there is nothing to gain. uses: of each buffer, in the whole kernel.
     threads: those that share a fragment. registers: of each. Raises `NotAlternated` with a reason."""
     product = tile_call(stmts[-1]) if stmts else None
     if product is None or op_name(product) != _PRODUCT or (isinstance(node.extent, IntImm) and int(node.extent) < 2):
-        return None
-    left, result = product.args[0].source, product.args[2].source
-    if left.scope() != FRAGMENT or result.scope() != FRAGMENT or left.same_as(result):
-        return None
+        return ()
+    result = product.args[2].source
     made = [accesses(stmt, roots) for stmt in stmts[:-1]]
-    touching = [k for k, found in enumerate(made) if any(a.root.same_as(left) for a in found)]
-    if not touching:
-        return None
+    written = {a.root for found in made for a in found if a.writes}
+    a, b = (block.source for block in product.args[:2])
+    operands = [o for o in dict.fromkeys((a, b)) if o in written and (o.scope() in SHARED_SCOPES or (o.scope() == FRAGMENT and o is a))]
+    if not operands or result.scope() != FRAGMENT or result in operands:
+        return ()
     if node.step is not None and not (isinstance(node.step, IntImm) and int(node.step) == 1):
         raise NotAlternated("its step is not one")
-    if left in roots.values() or left in roots or len(uses[left]) != sum(a.root.same_as(left) for a in accesses(node.body, roots)):
-        raise NotAlternated(f"{left.name} is used outside of it")
+    inside = accesses(node.body, roots)
+    for operand in operands:
+        seen = operand in roots or operand in roots.values() or any(a.ranges is None for a in uses[operand])
+        if seen or len(uses[operand]) != sum(a.root.same_as(operand) for a in inside):
+            raise NotAlternated(f"{operand.name} is used outside of it")
     if any(a.root.same_as(result) for found in made for a in found):
         raise NotAlternated(f"{result.name} is needed in every iteration")
     _may_be_written_twice(stmts[:-1])
-    if not _fills(stmts[touching[0]], left, made[touching[0]], roots):
-        raise NotAlternated(f"{left.name} is not filled whole before it is used")
-    needed = _OTHER_REGISTERS + _registers(result, threads) + 2 * _registers(left, threads)
-    if needed > registers:
-        raise NotAlternated(f"two fragments of {left.name} would take {needed} of {registers} registers")
-    return left
+    for operand in operands:
+        first = next(k for k, found in enumerate(made) if any(a.root.same_as(operand) for a in found))
+        if not _fills(stmts[first], operand, made[first], roots):
+            raise NotAlternated(f"{operand.name} is not filled whole before it is used")
+    fragments = [o for o in operands if o.scope() == FRAGMENT]
+    needed = _OTHER_REGISTERS + _registers(result, threads) + 2 * sum(_registers(o, threads) for o in fragments)
+    if fragments and needed > registers:
+        raise NotAlternated(f"two fragments of {fragments[0].name} would take {needed} of {registers} registers")
+    return tuple(operands)
 
 
 def _may_be_written_twice(stmts: Sequence[Stmt]) -> None:
@@ -94,20 +101,22 @@ def _may_be_written_twice(stmts: Sequence[Stmt]) -> None:
         raise NotAlternated(held[0])
 
 
-def _fills(stmt: Stmt, fragment: Var, touched: Sequence[Access], roots: Mapping[Var, Var]) -> bool:
-    """Does the statement write the whole fragment, and read nothing of it?"""
+def _fills(stmt: Stmt, operand: Var, touched: Sequence[Access], roots: Mapping[Var, Var]) -> bool:
+    """Does the statement write the whole buffer, and read nothing of it?"""
+    if not all(isinstance(e, int) for e in shape_of(operand)):
+        return False
     if is_nest(stmt):
-        return overwrites(read_nest(stmt, lambda b: b.same_as(fragment), dict(roots)), fragment, static_shape(fragment))
+        return overwrites(read_nest(stmt, lambda b: b.same_as(operand), dict(roots)), operand, static_shape(operand))
     if tile_call(stmt) is None:
         return False
-    mine = [a for a in touched if a.root.same_as(fragment)]
-    return all(a.mode == "w" for a in mine) and any(_whole(a, fragment) for a in mine)
+    mine = [a for a in touched if a.root.same_as(operand)]
+    return all(a.mode == "w" for a in mine) and any(_whole(a, operand) for a in mine)
 
 
-def _whole(access: Access, fragment: Var) -> bool:
+def _whole(access: Access, operand: Var) -> bool:
     return access.ranges is not None and all(
         is_zero(r.min) and isinstance(r.extent, IntImm) and int(r.extent) == e
-        for r, e in zip(access.ranges, static_shape(fragment), strict=True)
+        for r, e in zip(access.ranges, static_shape(operand), strict=True)
     )
 
 
@@ -116,13 +125,14 @@ def _registers(fragment: Var, threads: int) -> int:
 
 
 # ---------------------------------------------------------------- the loop
-def twin_of(fragment: Var) -> Var:
-    """The second fragment."""
-    return decl_buffer(static_shape(fragment), dtype_of(fragment), f"{fragment.name}_odd", fragment.scope(), span=fragment.span)
+def twin_of(operand: Var) -> Var:
+    """The second buffer."""
+    alignment = 64 if operand.scope() in SHARED_SCOPES else 16
+    return decl_buffer(shape_of(operand), dtype_of(operand), f"{operand.name}_odd", operand.scope(), alignment=alignment, span=operand.span)
 
 
-def alternated(ours: RingLoop, twins: tuple[Var, Var], counter: Var, stmts: Sequence[Stmt]) -> Stmt:
-    """The loop of the consumers. stmts: of its body, without the copies; counter: of the ring."""
+def alternated(ours: RingLoop, twins: Mapping[Var, Var], counter: Var, stmts: Sequence[Stmt]) -> Stmt:
+    """The loop of the consumers. twins: the second buffer of each operand; counter: of the ring; stmts: of the body, without the copies."""
     node, span = ours.found.node, ours.found.node.span
     emit = _Halves(ours, twins, counter, stmts)
     pair = Var(str(node.loop_var.name), node.loop_var.ty)
@@ -144,9 +154,9 @@ def _floordiv(value: Expr, by: int) -> Expr:
 
 
 class _Halves:
-    """The statements of one iteration, for either fragment."""
+    """The statements of one iteration, for either buffer."""
 
-    def __init__(self, ours: RingLoop, twins: tuple[Var, Var], counter: Var, stmts: Sequence[Stmt]) -> None:
+    def __init__(self, ours: RingLoop, twins: Mapping[Var, Var], counter: Var, stmts: Sequence[Stmt]) -> None:
         self.ours, self.twins, self.counter, self.stmts = ours, twins, counter, stmts
         self.span = ours.found.node.span
         self.table = {tile: versions for ring in ours.rings for tile, versions in ring.versions.items()}
@@ -158,7 +168,7 @@ class _Halves:
         found = [*([count_one(self.counter, self.span)] if which else []), *names]
         for k, stmt in enumerate(own):
             found += [mbarrier("wait", ring.full, slot, self.span, phase) for ring in self.ours.rings if ring.first == k]
-            mine = substitute(stmt, {self.twins[0]: self.twins[1]}) if which else stmt
+            mine = substitute(stmt, dict(self.twins)) if which else stmt
             found.append(with_version(mine, self.table, slot))
             if k < len(own) - 1:
                 found += [release_slot(self.ours, ring, load(self.counter, [0])) for ring in self.ours.rings if ring.last == k]
@@ -170,4 +180,4 @@ class _Halves:
         return [release_slot(self.ours, ring, number, behind) for ring in self.ours.rings if ring.last == len(self.stmts) - 1]
 
 
-__all__ = ["NotAlternated", "alternated", "alternating_operand", "twin_of"]
+__all__ = ["NotAlternated", "alternated", "alternating_operands", "twin_of"]
