@@ -7,6 +7,7 @@ import pytest
 
 import tilelang
 import tilelang.language as T
+from tilelang.backend.cuda.memory import offset_of
 from tilelang.compiler import compile as driver
 from tilelang.errors import TileValueError
 from tilelang.ir.annotations import LARGEST_SIZE
@@ -119,6 +120,36 @@ def test_a_size_that_its_symbol_cannot_hold_is_refused(sparse, target):
             narrow(sparse, got)
     wide(sparse, got)
     assert got[0] == 10
+
+
+@pytest.mark.parametrize("target", ["cpu", "simt"])
+def test_rows_that_32_bits_cannot_count(tmp_path, target):
+    """The length of a row, 2 n, is more than 2^31, though n is not."""
+    n, length = T.dynamic("n"), 2_200_000_000
+
+    @T.prim_func
+    def main(A: T.Tensor((2, 2 * n), "int8"), O: T.Tensor((4,), "int32")):
+        with T.Kernel(1, threads=32):
+            tx = T.get_thread_binding()
+            if tx < 3:
+                O[tx] = A[1, tx]
+                A[1, 2 * n - 3 + tx] = tx + 7
+            if tx == 0:
+                O[3] = A[1, n + n - 1]
+
+    try:
+        made = np.memmap(tmp_path / "rows", dtype=np.int8, mode="w+", shape=(2, length))
+    except OSError as error:
+        pytest.skip(f"no sparse file of {2 * length} bytes: {error}")
+    made[1, :3], made[0, :3], made[1, -1] = (5, 6, 7), (1, 1, 1), 9
+    got = np.zeros(4, np.int32)
+    tilelang.compile(main, target=target)(made, got)
+    assert got[:3].tolist() == [5, 6, 7] and got[3] in (7, 9) and made[1, -3:].tolist() == [7, 8, 9]
+    rows = driver.lower_to(main, Target("cuda"), None, "relax_waits")
+    accesses = []
+    walk(rows.body, {TensorLoad: accesses.append})
+    offset = next(offset_of(a.source, a.indices) for a in accesses if a.source.name == "A")
+    assert dtype_of(offset) == "int64" and "n * 2" not in re.sub(r'T.Cast\("int64", n\)', "N", str(offset)), offset
 
 
 def test_what_fits_stays_narrow():

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from ..errors import TileIndexError, TileTypeError
 from ..ir.dtype_table import info
 from ..ir.expr import as_extent, binary, convert, type_of
+from ..ir.positions import simplified
 from ..ir.tvm_api import IntImm, TensorRegion, Var, load, region, tirx
 from .trace import Trace
 
@@ -156,7 +157,7 @@ def _slice(trace: Trace, part: slice, size: Any, where: str) -> tuple[Any, Any]:
     elif isinstance(lo, int) and isinstance(hi, int):
         extent = hi - lo
     else:
-        extent = _plain(trace.analyzer.simplify(convert(binary("-", hi, lo), "int64" if _wide(hi, lo) else "int32")))
+        extent = _plain(simplified(convert(binary("-", hi, lo), "int64" if _wide(hi, lo) else "int32"), trace.analyzer))
     if isinstance(extent, int) and extent < 0:
         raise TileIndexError(f"{where}: the slice from {lo} to {hi} is empty", remedy="the end of a slice must not lie before its start")
     return lo, extent

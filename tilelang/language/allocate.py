@@ -47,9 +47,9 @@ from ..ir.dialect import (
 from ..ir.dtypes import canonical
 from ..ir.dtypes import dtype as element_type
 from ..ir.expr import as_value, convert, representable
+from ..ir.positions import same
 from ..ir.rewrite import walk
 from ..ir.tvm_api import (
-    Analyzer,
     DeclBuffer,
     Expr,
     FloatImm,
@@ -314,7 +314,7 @@ def _view(what: str, src: Any, shape: Any, dtype: Any) -> Var:
     new = old if shape is None else shape_tuple(shape, what, zero=False)
     kind = canonical(dtype_of(src)) if dtype is None else _element(dtype, what)
     have, want = _bits(old, canonical(dtype_of(src))), _bits(new, kind)
-    equal = have == want if isinstance(have, int) and isinstance(want, int) else Analyzer().can_prove_equal(have, want)
+    equal = have == want if isinstance(have, int) and isinstance(want, int) else same(have, want)
     if not equal:
         raise TileAssertionError(
             f"{what}: {src.name} of shape {old} and type {dtype_of(src)} has {have} bits, "

@@ -20,8 +20,9 @@ from ..ir.builder import Builder, in_kernel
 from ..ir.dialect import ANNOTATION_ALLOC, FRAGMENT, GLOBAL, REDUCER
 from ..ir.evaluate import evaluate
 from ..ir.expr import as_expr
+from ..ir.positions import simplified
 from ..ir.rewrite import substitute
-from ..ir.tvm_api import AllocBuffer, Analyzer, Expr, Var, is_buffer, shape_of, tirx
+from ..ir.tvm_api import AllocBuffer, Expr, Var, is_buffer, shape_of, tirx
 from ..layout.index_map import as_shape
 from ..layout.symbol import coordinate_names
 
@@ -39,9 +40,8 @@ class _Formula:
     def __call__(self, *args: Any) -> tuple[Any, ...]:
         table = dict(zip(self.variables, args, strict=True))
         if any(isinstance(a, Expr) for a in args):
-            simplify = Analyzer().simplify
             values = {v: as_expr(a) for v, a in table.items()}
-            return tuple(simplify(substitute(e, values)) for e in self.outputs)
+            return tuple(simplified(substitute(e, values)) for e in self.outputs)
         found = tuple(evaluate(e, table) for e in self.outputs)
         return found if any(isinstance(a, np.ndarray) for a in args) else tuple(int(x) for x in found)
 
@@ -73,7 +73,7 @@ class Layout(theory.Layout):
 
     def get_linearized_forward_index(self) -> Expr:
         """The physical offset, row-major in `get_output_shape()`, as one expression."""
-        return Analyzer().simplify(as_expr(super().get_linearized_forward_index()))
+        return simplified(as_expr(super().get_linearized_forward_index()))
 
 
 class Fragment(theory.Fragment):

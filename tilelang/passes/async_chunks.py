@@ -11,7 +11,8 @@ from typing import Any
 
 from ..ir.dialect import GLOBAL, SHARED_SCOPES
 from ..ir.kernel import KernelRegion
-from ..ir.tvm_api import Analyzer, Call, IntImm, TensorRegion, Var, const, dtype_of, is_buffer, shape_of, tvm
+from ..ir.positions import multiple_of
+from ..ir.tvm_api import Call, IntImm, TensorRegion, Var, dtype_of, is_buffer, shape_of, tvm
 from ..layout.shared import SharedLayout
 from ..tileop.loops import extents_of, wide_dims
 
@@ -51,17 +52,10 @@ def _in_chunks(block: TensorRegion, count: int) -> bool:
     """Does every row start and end at a multiple of `count` elements from the start of the buffer?"""
     buffer, last = block.source, block.region[-1]
     shape = shape_of(buffer)
-    if int(last.extent) % count or not is_multiple(last.min, count):
+    if int(last.extent) % count or not multiple_of(last.min, count):
         return False
     if len(buffer.ty.strides):
         strides = list(buffer.ty.strides)
-        if not (isinstance(strides[-1], IntImm) and int(strides[-1]) == 1 and all(is_multiple(s, count) for s in strides[:-1])):
+        if not (isinstance(strides[-1], IntImm) and int(strides[-1]) == 1 and all(multiple_of(s, count) for s in strides[:-1])):
             return False
-    return is_multiple(shape[-1], count)
-
-
-def is_multiple(value: Any, count: int) -> bool:
-    """Is an index, constant or not, provably a multiple of `count`?"""
-    if isinstance(value, int | IntImm):
-        return int(value) % count == 0
-    return bool(Analyzer().can_prove(value % const(count, dtype_of(value)) == 0))
+    return multiple_of(shape[-1], count)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.evaluate import evaluate
+from ..ir.positions import same, simplified, surely
 from ..ir.rewrite import substitute
 from ..ir.tvm_api import Analyzer, Cast, Expr, For, IntImm, Range, Var, const, dtype_of, linear_coefficients, tirx
 from ..layout import LayoutError
@@ -53,11 +54,10 @@ class LoopLayout:
 
     def elements(self, access: FragmentAccess, shape: Sequence[int], points: Mapping[Var, np.ndarray]) -> np.ndarray | None:
         """Flat element of another fragment at each point, or None where that is no function of the point."""
-        simplify = Analyzer().simplify
         flat: Any = 0
         for index, extent in zip(access.indices, shape, strict=True):
             try:
-                at = evaluate(simplify(substitute(index, self.values)), points)
+                at = evaluate(simplified(substitute(index, self.values)), points)
             except LayoutError:
                 return None
             at = np.broadcast_to(np.asarray(at, dtype=np.int64), self.registers.held.shape)
@@ -83,7 +83,7 @@ def solve(nest: Nest, access: FragmentAccess, registers: RegisterMap, outer_vary
             found.serial.append(loop)
     if any(mentions((f.min, f.extent), nest.vars) for f in found.serial):
         return None
-    found.conditions = [c for c in found.conditions if not prover.can_prove(c)]
+    found.conditions = [c for c in found.conditions if not surely(c, prover)]
     return found
 
 
@@ -145,7 +145,7 @@ def _bound(found: LoopLayout, loop: For, prover: Any) -> None:
     value = found.values[loop.loop_var]
     low, high = loop.min, loop.min + loop.extent
     found.conditions.append(tirx.GE(value, _as(low, dtype_of(value))))
-    found.conditions.append(tirx.LT(value, _as(prover.simplify(high), dtype_of(value))))
+    found.conditions.append(tirx.LT(value, _as(simplified(high, prover), dtype_of(value))))
 
 
 def _as(value: Expr, dtype: str) -> Expr:
@@ -179,8 +179,7 @@ def owned_register(layout: LoopLayout, access: FragmentAccess, target: RegisterM
 
 def _is_own(layout: LoopLayout, access: FragmentAccess) -> bool:
     """Is it the element by which the iteration was found?"""
-    prover = Analyzer()
-    return all(prover.can_prove_equal(substitute(i, layout.values), c) for i, c in zip(access.indices, layout.coords, strict=True))
+    return all(same(substitute(i, layout.values), c) for i, c in zip(access.indices, layout.coords, strict=True))
 
 
 def _covers(layout: LoopLayout, access: FragmentAccess, target: RegisterMap, elements: Any, active: Any, dynamic: bool) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.effects import has_effect
+from ..ir.positions import simplified
 from ..ir.rewrite import Descend, rewrite, substitute, uses
 from ..ir.tvm_api import (
     Analyzer,
@@ -157,9 +158,9 @@ def over_registers(layout: LoopLayout, homes: Homes, threads: Threads, member: S
     prover.bind(lane, Range.from_min_extent(0, width))
     table = {c: e if isinstance(e, Expr) else const(int(e), "int32") for c, e in
              zip(layout.coords, held.coords(threads.index, register), strict=True)}  # fmt: skip
-    values = {v: prover.simplify(substitute(e, table)) for v, e in layout.values.items()}
+    values = {v: simplified(substitute(e, table), prover) for v, e in layout.values.items()}
     conditions = [*held.holds(threads.index, register), *(substitute(c, table) for c in layout.conditions)]
-    conditions = [c for c in map(prover.simplify, conditions) if not (isinstance(c, IntImm) and int(c))]
+    conditions = [c for c in (simplified(c, prover) for c in conditions) if not (isinstance(c, IntImm) and int(c))]
     outside = [*member, *(c for c in conditions if not uses(c, counter) and not uses(c, lane))]
     each = [c for c in conditions if uses(c, lane)]
     inside = [c for c in conditions if uses(c, counter) and not uses(c, lane)]

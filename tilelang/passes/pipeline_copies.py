@@ -18,10 +18,10 @@ from ..ir.dialect import ANNOTATION_ALLOC, ANNOTATION_PIPELINE, FACT_SCRATCH, FA
 from ..ir.dtypes import dtype
 from ..ir.effects import calls_of
 from ..ir.kernel import KernelRegion
+from ..ir.positions import simplified
 from ..ir.rewrite import Descend, rewrite, substitute, walk
 from ..ir.tvm_api import (
     AllocBuffer,
-    Analyzer,
     Bind,
     BufferStore,
     Call,
@@ -189,8 +189,7 @@ def allocate_versions(body: Stmt, replaced: Mapping[Var, Var]) -> Stmt:
 
 def simpler(block: TensorRegion) -> TensorRegion:
     """The same block with constants folded in its indices."""
-    prover = Analyzer()
-    return region(block.source, [m if holds_load(m) else prover.simplify(m) for m in (r.min for r in block.region)],
+    return region(block.source, [m if holds_load(m) else simplified(m) for m in (r.min for r in block.region)],
                   [r.extent for r in block.region])  # fmt: skip
 
 

@@ -13,10 +13,10 @@ from ..ir.access import allocations
 from ..ir.dialect import ANNOTATION_ALLOC, ANNOTATION_PARALLEL, ATTR_WS, FRAGMENT, REDUCER, make_call
 from ..ir.expr import convert
 from ..ir.kernel import KernelRegion
+from ..ir.positions import same
 from ..ir.rewrite import Descend, rewrite, walk
 from ..ir.tvm_api import (
     AllocBuffer,
-    Analyzer,
     AttrStmt,
     BufferStore,
     Evaluate,
@@ -106,11 +106,9 @@ def _contribution(node: Any, op: str) -> Expr | None:
     """v, if the store is acc[i] = acc[i] + v (or the largest, or smallest, of the two)."""
     if not isinstance(node, BufferStore) or not isinstance(node.value, _OPERATORS[op]):
         return None
-    prover = Analyzer()
     for old, new in ((node.value.a, node.value.b), (node.value.b, node.value.a)):
         if isinstance(old, TensorLoad) and old.source.same_as(node.buffer):
-            same = all(prover.can_prove_equal(a, b) for a, b in zip(old.indices, node.indices, strict=True))
-            return new if same else None
+            return new if all(same(a, b) for a, b in zip(old.indices, node.indices, strict=True)) else None
     return None
 
 

@@ -2,7 +2,7 @@
 
 In: a program whose parameters may have such shapes. Out: the same in which every symbol is either a whole extent of a
 parameter, which TVM's calling code binds, or computed and checked at the entry. Extents with a division by a symbol are checked
-there too: TVM's calling code would divide by zero.
+there too: TVM's calling code would divide by zero. All of it is computed in 64 bits: 2 * n may be more than 32 bits hold.
 """
 
 from __future__ import annotations
@@ -29,28 +29,32 @@ from ..ir.tvm_api import (
     seq,
     tirx,
 )  # fmt: skip
+from .facts import type_range
+from .widen_indices import widened
 
 
 def solve_symbols(func: PrimFunc, ctx: PassContext) -> PrimFunc:
     """The pass. Raises TileValueError for a symbol that no extent determines."""
     bound = {dim for param in func.params for dim in _dims(param) if isinstance(dim, Var)} | set(func.params)
-    if all(_plain(dim, bound) for param in func.params for dim in _dims(param)):
-        return func
     table: dict[Var, Expr] = {}
     equations: list[tuple[Expr, Var]] = []  # an extent, the variable that holds its actual value
 
     def actual(dim: Any, name: str) -> Any:
-        if _plain(dim, bound):
+        if isinstance(dim, IntImm | Var):
             return dim
-        equations.append((dim, Var(name, dtype_of(dim))))
+        if _plain(dim, bound):
+            return widened(dim)
+        equations.append((dim, Var(name, "int64")))
         return equations[-1][1]
 
     for param in func.params:
-        shape, strides = ([actual(d, f"{param.name}_{what}{k}") for k, d in enumerate(dims)] for dims, what in _faces(param))
-        if any(a is not b for a, b in zip([*shape, *strides], _dims(param), strict=True)):
+        shape, strides = (_of_one_type([actual(d, f"{param.name}_{what}{k}") for k, d in enumerate(dims)]) for dims, what in _faces(param))
+        if not all(a.same_as(b) for a, b in zip([*shape, *strides], _dims(param), strict=True)):
             table[param] = decl_buffer(shape, dtype_of(param), param.name, param.scope(), strides=strides or None)
+    if not table:
+        return func
     solutions = _solutions(equations, bound)
-    agree = [_expect(tirx.EQ(dim, value), f"an extent is not {dim}") for dim, value in equations]
+    agree = [_expect(tirx.EQ(widened(dim), value), f"an extent is not {dim}") for dim, value in equations]
     body = seq([*solutions, *agree, substitute(func.body, table)])
     return PrimFunc([table.get(p, p) for p in func.params], body, func.ret_type, func.attrs, func.span)
 
@@ -76,11 +80,19 @@ def _solutions(equations: list[tuple[Expr, Var]], bound: set[Var]) -> list[Stmt]
                     f"the extent {dim} of a parameter does not determine {symbol.name}", remedy="use a linear form such as 2 * n + m"
                 )
             (factor,), rest = parts
-            solved = tirx.FloorDiv(value - rest, const(factor, dtype_of(value)))
-            binds.append(Bind(symbol, solved if dtype_of(symbol) == dtype_of(value) else tirx.Cast(dtype_of(symbol), solved)))
-            binds.append(_expect(symbol >= const(0, dtype_of(symbol)), f"{symbol.name} would be negative"))
+            solved, exact = tirx.FloorDiv(value - widened(rest), const(factor, "int64")), Var(str(symbol.name), "int64")
+            most = type_range(dtype_of(symbol)) or (0, 0)
+            fits = tirx.And(exact >= const(0, "int64"), exact <= const(most[1], "int64"))
+            binds += [Bind(exact, solved), _expect(fits, f"{symbol.name} would be negative, or more than its type holds")]
+            binds.append(Bind(symbol, exact if dtype_of(symbol) == "int64" else tirx.Cast(dtype_of(symbol), exact)))
             bound.add(symbol)
     return binds
+
+
+def _of_one_type(dims: list[Any]) -> list[Any]:
+    """TVM's calling code computes with extents in the type of the first one."""
+    wide = any(dtype_of(dim) == "int64" for dim in dims)
+    return [const(int(dim), "int64") if wide and isinstance(dim, IntImm) and dtype_of(dim) != "int64" else dim for dim in dims]
 
 
 def _expect(condition: Expr, message: str) -> Stmt:

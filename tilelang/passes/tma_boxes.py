@@ -22,9 +22,9 @@ from ..ir.context import PassContext
 from ..ir.dialect import ANNOTATION_ALLOC, FACT_VERSIONS, GLOBAL, SHARED_SCOPES, attr, make_call, op_name
 from ..ir.dtypes import dtype
 from ..ir.kernel import KernelRegion
+from ..ir.positions import multiple_of
 from ..ir.rewrite import walk
 from ..ir.tvm_api import (
-    Analyzer,
     Bind,
     Call,
     Expr,
@@ -283,14 +283,12 @@ def _is_dense(tile: TensorRegion) -> bool:
 
 def _starts_well(tile: TensorRegion, layout: SharedLayout, size: int) -> bool:
     """Does the block begin at an address that a box may have?"""
-    prover = Analyzer()
     if layout.swizzle:
-        row = tile.region[-2].min
-        return prover.can_prove(row % const(PERIOD_ROWS, dtype_of(row)) == 0)
+        return multiple_of(tile.region[-2].min, PERIOD_ROWS)
     first: Expr = const(0, "int32")
     for low, stride in zip(mins_of(tile), strides_of(tile.source), strict=True):
         first = first + low * const(stride * size, dtype_of(low))
-    return prover.can_prove(first % const(SHARED_BYTES, dtype_of(first)) == 0)
+    return multiple_of(first, SHARED_BYTES)
 
 
 def _corner_reason(tensor: TensorRegion, size: int, is_load: bool, facts: Facts) -> str | None:

@@ -12,6 +12,7 @@ from typing import Any
 from ..ir.access import accesses
 from ..ir.dialect import THREAD_SCOPES
 from ..ir.effects import has_effect
+from ..ir.positions import multiple_of
 from ..ir.rewrite import substitute, walk
 from ..ir.tvm_api import (
     Analyzer,
@@ -23,7 +24,6 @@ from ..ir.tvm_api import (
     SeqStmt,
     Stmt,
     Var,
-    const,
     dtype_of,
     is_buffer,
     linear_coefficients,
@@ -92,10 +92,10 @@ def _contiguous(buffer: Var, indices: list[Any], inner: Var) -> int | None:
     linear = [linear_coefficients(i, [inner]) for i in indices]
     if linear[-1] is None or linear[-1][0] != [1] or any(found is None or found[0] != [0] for found in linear[:-1]):
         return None
-    width, prover = 16, Analyzer()
+    width = 16
     rest, stride = linear[-1][1], 1
     shape = shape_of(buffer)
-    while width > 1 and not prover.can_prove_equal(rest % const(width, dtype_of(rest)), 0):
+    while width > 1 and not multiple_of(rest, width):
         width //= 2
     for extent in reversed(shape[1:]):
         factor = extent if isinstance(extent, int) else _divisor(extent)
@@ -106,4 +106,7 @@ def _contiguous(buffer: Var, indices: list[Any], inner: Var) -> int | None:
 
 def _divisor(extent: Any) -> int:
     """A constant that is known to divide a symbolic extent."""
-    return int(Analyzer().modular_set(extent).coeff) if not isinstance(extent, IntImm) else int(extent)
+    if isinstance(extent, IntImm):
+        return int(extent)
+    known = Analyzer().modular_set(extent)
+    return math.gcd(int(known.coeff), int(known.base))

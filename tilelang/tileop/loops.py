@@ -11,9 +11,9 @@ from typing import Any
 
 from ..ir.dialect import ANNOTATION_PARALLEL, FRAGMENT, GLOBAL, LOCAL, VAR
 from ..ir.expr import convert
+from ..ir.positions import same, surely
 from ..ir.tvm_api import (
     AllocBuffer,
-    Analyzer,
     Expr,
     For,
     ForKind,
@@ -160,21 +160,14 @@ def may_overlap(a: TensorRegion, b: TensorRegion, ctx: LowerContext) -> bool:
         return False
     if not a.source.same_as(b.source):
         return True
-    prover = Analyzer()
-    for x, y in zip(a.region, b.region, strict=True):
-        if prover.can_prove(x.min + x.extent <= y.min) or prover.can_prove(y.min + y.extent <= x.min):
-            return False
-    return True
+    return not any(surely(x.min + x.extent <= y.min) or surely(y.min + y.extent <= x.min) for x, y in zip(a.region, b.region, strict=True))
 
 
 def same_block(a: TensorRegion, b: TensorRegion) -> bool:
     """Provably the same elements of the same buffer, in the same order."""
     if not a.source.same_as(b.source):
         return False
-    prover = Analyzer()
-    return all(
-        prover.can_prove_equal(x.min, y.min) and prover.can_prove_equal(x.extent, y.extent) for x, y in zip(a.region, b.region, strict=True)
-    )
+    return all(same(x.min, y.min) and same(x.extent, y.extent) for x, y in zip(a.region, b.region, strict=True))
 
 
 def _root(block: TensorRegion, ctx: LowerContext) -> Var:

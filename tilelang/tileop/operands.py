@@ -11,7 +11,8 @@ from typing import Any
 
 from ..errors import TileIndexError, TileTypeError, TileValueError
 from ..ir.dialect import BARRIER, CLUSTER_BARRIER, DESCRIPTORS, GLOBAL, REDUCER, SHARED_SCOPES, TMEM
-from ..ir.tvm_api import Analyzer, IntImm, TensorLoad, TensorRegion, Var, dtype_of, is_buffer, region, shape_of, tirx
+from ..ir.positions import simplified, surely
+from ..ir.tvm_api import IntImm, TensorLoad, TensorRegion, Var, dtype_of, is_buffer, region, shape_of, tirx
 
 # Storage that no ordinary tile operator may touch, and what to use there.
 _SPECIAL = {
@@ -74,8 +75,7 @@ def simplify(value: Any) -> Any:
     """Constants as Python ints, other expressions in simplest form."""
     if isinstance(value, int):
         return value
-    if not isinstance(value, IntImm):
-        value = Analyzer().simplify(value)
+    value = simplified(value)
     return int(value) if isinstance(value, IntImm) else value
 
 
@@ -93,7 +93,7 @@ def less(a: Any, b: Any) -> bool:
     """Is extent `a` provably smaller than `b`?"""
     if isinstance(a, int) and isinstance(b, int):
         return a < b
-    return bool(Analyzer().can_prove(b > a if isinstance(a, int) else a < b))
+    return surely(b > a if isinstance(a, int) else a < b)
 
 
 def operand(value: Any, role: str, what: str, *, scopes: Sequence[str] = (), reducer: bool = False) -> Operand:

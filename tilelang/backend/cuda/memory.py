@@ -12,6 +12,7 @@ from typing import Any
 
 from ...ir.dialect import GLOBAL, LOCAL, VAR
 from ...ir.tvm_api import Expr, IntImm, Var, const, dtype_of, shape_of, tirx
+from ...passes.widen_indices import widened
 from .cpp_types import bytes_of
 
 _INT32_ELEMENTS = 1 << 31
@@ -92,7 +93,7 @@ def _match(value: Any, like: Expr) -> Expr:
 
 
 def _times(value: Expr, factor: Any, wide: bool) -> Expr:
-    factor = int(factor) if isinstance(factor, int | IntImm) else _index(factor, wide)
+    factor = int(factor) if isinstance(factor, int | IntImm) else widened(factor) if wide else factor
     if isinstance(factor, int):
         if isinstance(value, IntImm):
             return const(int(value) * factor, str(value.ty.dtype))

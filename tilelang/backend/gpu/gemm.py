@@ -15,6 +15,7 @@ from typing import Any
 from ...ir.context import FragmentPlan, PassContext
 from ...ir.dialect import FRAGMENT, LOCAL, SHARED_DYN, attr
 from ...ir.expr import convert
+from ...ir.positions import multiple_of
 from ...ir.tvm_api import (
     AllocBuffer,
     Call,
@@ -37,7 +38,6 @@ from ...ir.tvm_api import (
     tvm,
 )  # fmt: skip
 from ...layout.fragment import Fragment
-from ...passes.async_chunks import is_multiple
 from ...passes.choose_shared_layouts import operand_layout
 from ...passes.register_maps import register_map
 from ...target.limits import architecture
@@ -347,7 +347,7 @@ class _Emitter:
         if layout is not None and not layout.keeps(chunk):
             return False
         whole = rows[0] == rows[1] and self.p.size[2] % self.p.instruction.shape[2] == 0
-        return whole and shape[-1] % chunk == 0 and is_multiple(mins_of(block)[-1], chunk)
+        return whole and shape[-1] % chunk == 0 and multiple_of(mins_of(block)[-1], chunk)
 
     def load_blocks(
         self, block: TensorRegion, target: Var, first: Expr, corner: tuple[Any, Any], count: int, swapped: bool, tall: bool = False
