@@ -45,14 +45,15 @@ def _forward(name: str, dtype: str, kind: torch.dtype, tolerance: float, D: int,
         return tuple(Part(scores(q[at], k[at], causal).softmax(1) @ v[at].double(), 0, at) for at in CHECKED)
 
     sizes = {"batch": B, "heads": H, "kv_heads": H, "seq_q": S, "seq_kv": S, "dim": D, "causal": causal, "dtype": dtype}
-    ours = (tile(128, 128, 256), tile(192, 128, 384), tile(128, 64, 256)) if D == 128 else (tile(128, 128, 256), tile(192, 128, 384))
+    ours = (tile(192, 80, 384), tile(128, 128, 256)) if D == 128 else (tile(192, 128, 384), tile(192, 112, 384), tile(128, 128, 256))
+    wheel = (tile(128, 128, 256), tile(192, 128, 384))
     triton = [{"BM": 128, "BN": 128, "stages": 2, "warps": 8}, {"BM": 128, "BN": 64, "stages": 3, "warps": 8}]
     if causal:
         triton.append({"BM": 64, "BN": 64, "stages": 3, "warps": 4})
     else:
         triton.insert(0, {"BM": 128, "BN": 128, "stages": 2, "warps": 4, "specialize": True})
     sides = {
-        **tile_sides("examples/flash_attention", "flash_attention", sizes, ours),
+        **tile_sides("examples/flash_attention", "flash_attention", sizes, ours, wheel),
         **attention_forward(causal),
         "Triton": triton_sides.attention(causal, triton),
     }

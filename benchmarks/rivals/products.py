@@ -22,7 +22,7 @@ def tile(M: int, N: int, K: int, stages: int, threads: int = 256, **more: int) -
 
 
 LARGE = (tile(128, 256, 64, 4), tile(128, 256, 64, 3), tile(256, 128, 64, 4), tile(128, 128, 64, 6))
-SMALL = tuple(tile(*t, 128) for t in ((64, 128, 64, 6), (64, 128, 64, 8), (64, 256, 64, 5), (128, 128, 64, 4), (64, 128, 64, 4)))
+SMALL = tuple(tile(*t, 128, panel=0) for t in ((64, 128, 64, 8), (64, 128, 128, 4), (64, 128, 64, 6), (128, 128, 64, 4)))
 WHEEL_SMALL = (tile(64, 128, 64, 4, 128), tile(128, 128, 64, 4, 128))
 TRITON_LARGE = (
     tiles("gemm_descriptors", 128, 256, 64, 3, 8, persistent=True), tiles("gemm_descriptors", 128, 256, 64, 3, 8),
@@ -102,7 +102,7 @@ def skinny_rows() -> Iterator[Row]:
         return (Part(inputs[0].double() @ inputs[1].double().T),)
 
     sizes = {"N": N, "K": K, "dtype": "bfloat16"}
-    tried = ((32, 128, 8, 128), (32, 256, 6, 256), (32, 256, 8, 256))
+    tried = ((32, 256, 8, 256), (32, 256, 4, 256), (32, 128, 8, 256))
     configs: tuple[Config, ...] = tuple(dict(zip(("block_N", "block_K", "stages", "threads"), t, strict=True)) for t in tried)
     triton = (tiles("gemm_pointers", 16, *t) for t in ((32, 256, 4, 4), (32, 128, 5, 2), (32, 512, 2, 4)))
     sides = {

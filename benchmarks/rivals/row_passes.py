@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from . import triton_sides
 from .tile_programs import tile_sides
-from .torch_sides import compiled_side, torch_side
+from .torch_sides import torch_side
 from .work import Config, Operands, Part, Row, values
 
 M, N, EPS = 4096, 8192, 1e-5
@@ -34,7 +34,6 @@ def _row(name: str, vectors: int, program: tuple[str, str], sizes: dict[str, Any
     sides = {
         **tile_sides(*program, {"N": N, "block_M": 1, "dtype": "bfloat16", **sizes}, THREADS),
         "torch": torch_side(lambda *args: run(*args[:-1])),
-        "torch.compile": compiled_side(run),
         "Triton": triton_sides.rows(name, None if name == "softmax" else EPS),
         COPY: torch_side(_copy, checked=False),
     }

@@ -6,8 +6,10 @@ device and the versions. What goes wrong in a request is its answer; a process w
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
+import importlib
 import importlib.metadata
 import json
 import os
@@ -38,6 +40,10 @@ class Server:
     at: dict[str, int] = field(default_factory=dict)
 
     def about(self) -> dict[str, Any]:
+        """The device and the versions; what sides need is imported now, not while something is timed."""
+        for needed in ("tilelang", "triton"):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(needed)
         found = {}
         for package in PACKAGES:
             try:

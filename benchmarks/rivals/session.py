@@ -27,9 +27,12 @@ from .work import OURS, WHEEL, Config, Row, Side
 COMMAND = Path(__file__).resolve().parents[1] / "gpu.py"
 COLD = {"TILELANG_DISABLE_CACHE": "1", "TRITON_ALWAYS_COMPILE": "1"}  # for rows that time the compiler
 HERE = ("", False)  # which process: of which sides, and whether it compiles without caches
-ONE_THREAD = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}  # many processes compile already
-ATTEMPT_SECONDS, TURN_SECONDS, SLOW_SECONDS = 60.0, 30.0, 10.0
+ATTEMPT_SECONDS, TURN_SECONDS, SLOW_SECONDS = 60.0, 30.0, 15.0
+WHEEL_WEIGHT = 4  # a compilation of the wheel, through nvcc, takes as long as so many others
 MOST_CALLS = 10
+
+
+Job = tuple[Row, str, Config]  # row, side, configuration
 
 
 class Worker:
@@ -96,7 +99,7 @@ class Session:
 
     def _environment(self, place: tuple[str, bool]) -> dict[str, str]:
         process, cold = place
-        found = {**ONE_THREAD, **(COLD if cold else {})}
+        found = dict(COLD) if cold else {}
         if process == WHEEL:
             kept = Path(os.environ.get("TILELANG_CACHE_DIR", Path.home() / ".tilelang" / "cache"))
             found |= {"PYTHONPATH": str(self.site), "TILELANG_CACHE_DIR": str(kept.with_name(f"{kept.name}-wheel"))}  # no kernels of ours
@@ -111,13 +114,16 @@ class Session:
         return worker.ask(seconds, **request)
 
     def describe(self) -> str:
-        """The device's name; fills `about`. Raises RuntimeError where there is none."""
-        worker = self._workers[HERE] = Worker(self._environment(HERE))
-        answer = worker.ask(ATTEMPT_SECONDS, do="about")
-        if "failed" in answer:
-            raise RuntimeError(f"no CUDA device for torch: {answer['failed']}")
-        self.about[""] = answer
-        return answer["device"]
+        """The device's name. Raises RuntimeError where there is none."""
+        self._about(HERE)
+        if "failed" in self.about[""]:
+            raise RuntimeError(f"no CUDA device for torch: {self.about['']['failed']}")
+        return self.about[""]["device"]
+
+    def _about(self, place: tuple[str, bool]) -> None:
+        """Start the process of a place, which imports what it needs, and keep what it says of itself."""
+        worker = self._workers[place] = Worker(self._environment(place))
+        self.about[place[0]] = worker.ask(ATTEMPT_SECONDS, do="about")
 
     def close(self) -> None:
         for worker in self._workers.values():
@@ -125,46 +131,46 @@ class Session:
         self._workers.clear()
 
     # ---------------------------------------------------------------- compile everything first
-    def attempt(self, jobs: Iterable[tuple[Row, str, Config]]) -> list[dict[str, Any]]:
+    def attempt(self, jobs: Iterable[Job]) -> list[dict[str, Any]]:
         """Build and run each (row, side, configuration) once in one of several processes: {"error"} or {"failed"} for each. What fails or
-        is slow is printed as it comes."""
+        is slow is printed as it comes. Meanwhile the processes that will time the rows start."""
         listed = list(jobs)
-        end = time.monotonic() + self.compile_seconds
         answers: list[dict[str, Any]] = [{} for _ in listed]
-        waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
-        # Grouped by process, so that few workers have to be started anew.
-        for number in sorted(range(len(listed)), key=lambda k: listed[k][0].sides[listed[k][1]].process):
-            waiting.put(number)
-
-        def work() -> None:
-            worker, place = None, ("", False)
-            while True:
-                try:
-                    number = waiting.get_nowait()
-                except queue.Empty:
-                    break
-                row, side, config = listed[number]
-                wanted, start = (row.sides[side].process, False), time.monotonic()
-                if start > end:
-                    answers[number] = {"failed": "not compiled: out of time"}
-                    continue
-                if worker is None or not worker.usable() or place != wanted:
-                    if worker is not None:
-                        worker.stop()
-                    worker, place = Worker(self._environment(wanted)), wanted
-                answer = answers[number] = worker.ask(ATTEMPT_SECONDS, do="attempt", row=row.name, side=side, config=config)
-                taken = time.monotonic() - start
-                if "failed" in answer or taken > SLOW_SECONDS:
-                    print(f"  {row.name}, {side} {config}: {taken:.0f} s {answer.get('failed', '')}", flush=True)
-            if worker is not None:
-                worker.stop()
-
-        threads = [threading.Thread(target=work) for _ in range(min(self.jobs, len(listed)))]
+        waiting: dict[str, queue.SimpleQueue[int]] = {}
+        for number, (row, side, _) in enumerate(listed):
+            waiting.setdefault(row.sides[side].process, queue.SimpleQueue()).put(number)
+        end = time.monotonic() + self.compile_seconds
+        weights = {process: numbers.qsize() * (WHEEL_WEIGHT if process == WHEEL else 1) for process, numbers in waiting.items()}
+        threads = [threading.Thread(target=self._about, args=(place,)) for place in _places(listed) - set(self._workers)]
+        for process, numbers in waiting.items():
+            workers = max(1, min(numbers.qsize(), round(self.jobs * weights[process] / sum(weights.values()))))
+            arguments = (process, numbers, listed, answers, end)
+            threads += [threading.Thread(target=self._attempts, args=arguments) for _ in range(workers)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         return answers
+
+    def _attempts(
+        self, process: str, waiting: queue.SimpleQueue[int], jobs: Sequence[Job], answers: list[dict[str, Any]], end: float
+    ) -> None:  # fmt: skip
+        """Work through the numbers of jobs that are waiting, in a process that is replaced when it ends."""
+        worker = None
+        while (number := _next(waiting)) is not None:
+            row, side, config = jobs[number]
+            start = time.monotonic()
+            if start > end:
+                answers[number] = {"failed": "not compiled: out of time"}
+                continue
+            if worker is None or not worker.usable():
+                worker = Worker(self._environment((process, False)))
+            answer = answers[number] = worker.ask(ATTEMPT_SECONDS, do="attempt", row=row.name, side=side, config=config)
+            taken = time.monotonic() - start
+            if "failed" in answer or taken > SLOW_SECONDS:
+                print(f"  {row.name}, {side} {config}: {taken:.0f} s {answer.get('failed', '')}", flush=True)
+        if worker is not None:
+            worker.stop()
 
     # ---------------------------------------------------------------- one row
     def measure(
@@ -201,10 +207,7 @@ class Session:
         found: dict[str, Any] = {}
         for process in {row.sides[label].process for label in chosen}:
             mine = {label: config for label, config in chosen.items() if row.sides[label].process == process}
-            one = next(iter(mine))
-            if process not in self.about:
-                self.about[process] = self._ask(row, one, ATTEMPT_SECONDS, do="about")
-            answer = self._ask(row, one, ATTEMPT_SECONDS, do="open", row=row.name, sides=mine)
+            answer = self._ask(row, next(iter(mine)), ATTEMPT_SECONDS, do="open", row=row.name, sides=mine)
             for label, config in mine.items():
                 found[label] = {**answer.get("sides", {}).get(label, {"failed": answer.get("failed", "")}), "config": config}
         return {label: found[label] for label in chosen}
@@ -221,6 +224,18 @@ class Session:
             if times:
                 best[label] = min(times)[2]
         return best
+
+
+def _next(waiting: queue.SimpleQueue[int]) -> int | None:
+    try:
+        return waiting.get_nowait()
+    except queue.Empty:
+        return None
+
+
+def _places(jobs: Iterable[Job]) -> set[tuple[str, bool]]:
+    """The processes that time these rows: of which sides, and whether they compile without caches."""
+    return {(row.sides[side].process, row.clock == "compile") for row, side, _ in jobs}
 
 
 def _ratio(row: Row, times: Mapping[str, Sequence[float]]) -> dict[str, Any]:

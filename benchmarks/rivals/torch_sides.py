@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from .work import Config, Operands, Side
+from .work import Operands, Side
 
 Tensors = tuple[torch.Tensor, ...]
 
@@ -25,18 +25,6 @@ def torch_side(run: Callable[..., Any], checked: bool = True) -> Side:
         return call
 
     return Side(lambda config: None, bind, checked=checked)
-
-
-def compiled_side(run: Callable[..., Any]) -> Side:
-    """`torch.compile` of run(*inputs), which returns the outputs."""
-
-    def build(config: Config) -> Any:
-        return torch.compile(run, dynamic=False)
-
-    def bind(program: Any, operands: Operands) -> Callable[[], Any]:
-        return lambda: program(*operands.inputs)
-
-    return Side(build, bind, compiled=True)
 
 
 ATTENTION_BACKENDS = {"cuDNN": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}

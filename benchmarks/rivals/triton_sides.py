@@ -21,7 +21,12 @@ def _side(kernel: str, launch: Launch, configs: Iterable[Config]) -> Side:
         return getattr(importlib.import_module(f"{__package__}.triton_kernels"), config.get("kernel", kernel)), config
 
     def bind(built: Any, operands: Operands) -> Callable[[], Any]:
-        return launch(built[0], operands, built[1])
+        run = launch(built[0], operands, built[1])
+
+        def call() -> None:  # a launch returns the compiled kernel
+            run()
+
+        return call
 
     return Side(build, bind, tuple(configs), compiled=True)
 

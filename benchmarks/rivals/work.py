@@ -55,7 +55,7 @@ class Side:
 @dataclass(frozen=True)
 class Row:
     """name: unique. work: FLOP or bytes of one call (0: the time itself is the result). make: one set of operands with random values.
-    reference: the expected parts, computed in float64 from the inputs. tolerance: largest |got - want| / (|want| + mean |want|).
+    reference: the expected parts, computed in float64 from the inputs. tolerance: largest relative error of a row (see `error_of`).
     clock: "device" (events around calls on the device), "host" (time the caller spends in a call), "compile" (a build and one call)."""
 
     name: str
@@ -88,7 +88,8 @@ def sets_of(row: Row) -> list[Operands]:
 
 
 def error_of(row: Row, operands: Operands, call: Callable[[], Any]) -> float:
-    """The largest relative error of one call; infinite where a value is missing."""
+    """The largest relative error of a row (the last dimension) after one call: |got - want| / (|want| + mean |want| of the rows), with the
+    Euclidean norm; infinite where a value is missing."""
     for out in operands.outputs:
         out.fill_(float("nan"))
     returned = call()
@@ -97,7 +98,8 @@ def error_of(row: Row, operands: Operands, call: Callable[[], Any]) -> float:
     worst = 0.0
     for part in row.reference(operands.inputs):
         got = outputs[part.output][part.index].reshape(part.want.shape).double()
-        error = float(((got - part.want).abs() / (part.want.abs() + part.want.abs().mean())).max())
+        size = part.want.norm(dim=-1)
+        error = float(((got - part.want).norm(dim=-1) / (size + size.mean())).max())
         worst = max(worst, math.inf if math.isnan(error) else error)
     return worst
 
