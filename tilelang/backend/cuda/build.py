@@ -10,7 +10,7 @@ import functools
 import json
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,8 +45,8 @@ def may_depend(ctx: PassContext) -> bool:
     return has_clusters(ctx.target) and not ctx.flag(KEY_INDEPENDENT)
 
 
-def print_program(func: PrimFunc, ctx: PassContext) -> tuple[CudaProgram, PrimFunc]:
-    """The program as CUDA source, and its host function."""
+def print_program(func: PrimFunc, ctx: PassContext, ready: Callable[[CudaProgram], None] | None = None) -> tuple[CudaProgram, PrimFunc]:
+    """The program as CUDA source, and its host function. ready: called as soon as the text that is compiled first is there."""
     name = str(func.attrs["global_symbol"])
     func = pass_values(func)
     regions: list[KernelRegion] = []
@@ -63,14 +63,18 @@ def print_program(func: PrimFunc, ctx: PassContext) -> tuple[CudaProgram, PrimFu
     named = list(zip(regions, names, strict=True))
     dependent = may_depend(ctx)
     fast = [print_kernel(func, region, label, True, order, dependent) for region, label in named]
-    bulk = any(k.maps for k in fast)  # then other tensors get another program: see `_plain`
-    careful = [] if bulk else [print_kernel(func, region, label, False, order, dependent) for region, label in named]
+    text = hooks.apply(_text(func, fast), ctx.target)
+    program = CudaProgram(name, text, "", "", [k.facts for k in fast], compile_flags(func, ctx), takes_tensors(func))
+    if ready is not None:
+        ready(program)
+    if not any(k.maps for k in fast):  # else tensors that are not aligned get another program: see `_plain`
+        careful = [print_kernel(func, region, label, False, order, dependent) for region, label in named]
+        program.careful = hooks.apply(_text(func, careful), ctx.target)
     roots = view_roots(func.body)
     written = {buffer for region in regions for buffer in written_buffers(region, roots)}
     host = host_function(func, fast, written)
-    facts = [k.facts for k in fast]
-    text, slow = (hooks.apply(_text(func, kernels), ctx.target) if kernels or not bulk else "" for kernels in (fast, careful))
-    return CudaProgram(name, text, slow, host.script(), facts, compile_flags(func, ctx), takes_tensors(func)), host
+    program.host = host.script()
+    return program, host
 
 
 def _text(func: PrimFunc, kernels: list[KernelText]) -> str:
@@ -90,17 +94,22 @@ def _order(func: PrimFunc) -> dict[Var, int]:
 def build(func: PrimFunc, ctx: PassContext, memory: str = "cuda") -> Artifact:
     """Print; compile if the architecture is known and a compiler is here. memory: as `compile_host` takes it. The device's code and the
     host's are compiled side by side, so their seconds overlap."""
-    start = time.perf_counter()
-    program, host = print_program(func, ctx)
-    seconds = {"print": time.perf_counter() - start}
+    seconds: dict[str, float] = {}
     arch = target_arch(ctx)
+    cubins: dict[str, Future[toolchain.Cubin]] = {}
     with ThreadPoolExecutor(1) as device:  # the compiler runs outside of Python's lock
-        cubin = device.submit(_cubin, program, arch, seconds) if arch and toolchain.available() else None
+
+        def begin(program: CudaProgram) -> None:
+            if arch and toolchain.available():
+                cubins[arch] = device.submit(_cubin, program, arch, seconds)
+
         start = time.perf_counter()
+        program, host = print_program(func, ctx, begin)
+        printed = time.perf_counter()
         code = compile_host(host, ctx, memory)
-        seconds["host"] = time.perf_counter() - start
-        cubins = {(arch, False): cubin.result()} if cubin is not None else {}
-    return _artifact(Launcher(program, code, arch, cubins, _plain(ctx, memory)), ctx, seconds)
+        seconds |= {"print": printed - start, "host": time.perf_counter() - printed}
+        found = {(name, False): cubin.result() for name, cubin in cubins.items()}
+    return _artifact(Launcher(program, code, arch, found, _plain(ctx, memory)), ctx, seconds)
 
 
 def _cubin(program: CudaProgram, arch: str, seconds: dict[str, float]) -> toolchain.Cubin:
