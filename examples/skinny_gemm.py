@@ -1,7 +1,7 @@
 """Products with up to 16 rows, as in decoding: the weights are read once, and the time is that of reading them.
 
-`skinny_gemm` takes weights of either order. Each block begins at another place along K, so that blocks that run side by side do not all
-read the same columns of the weights, which a few channels of memory would have to deliver. `skinny_gemm_split_k` divides K among
+`skinny_gemm` takes weights of either order. Where blocks take whole rows of them, each begins at another place along K: else blocks that
+run side by side would all read the same columns, which a few channels of memory have to deliver. `skinny_gemm_split_k` divides K among
 blocks, which add their parts to C by atomics. `skinny_gemm_int4` unpacks weights of 4 bits, two a byte, in registers, as the rows of the
 product C^T = W X^T.
 """
@@ -12,7 +12,7 @@ import tilelang
 import tilelang.language as T
 
 
-def skinny_gemm(M, N, K, transposed=True, block_N=32, block_K=256, stages=6, threads=256, dtype="float16"):
+def skinny_gemm(M, N, K, transposed=True, block_N=32, block_K=256, stages=8, threads=256, dtype="float16"):
     """C = X W^T, W (N, K) (transposed), or C = X W, W (K, N); M is at most 16."""
     rows, steps = 16, K // block_K
 
@@ -24,7 +24,7 @@ def skinny_gemm(M, N, K, transposed=True, block_N=32, block_K=256, stages=6, thr
             c = T.alloc_fragment((rows, block_N), "float32")
             T.clear(c)
             for step in T.Pipelined(steps, num_stages=stages):
-                k = (step + b) % steps * block_K
+                k = (step + (b if transposed else 0)) % steps * block_K
                 T.copy(X[0, k], x)
                 if transposed:
                     T.copy(W[b * block_N, k], w)
