@@ -163,6 +163,26 @@ def test_groups_that_meet_at_mbarriers_do_not_share():
     assert sorted(offsets(plan).values()) == [0, 512, 1024] and plan.bytes == 1032
 
 
+def test_what_a_group_fills_for_another_is_there_from_the_beginning():
+    """The first group is done with `own` before it touches `filled`, which the second one may fill much earlier."""
+    own, filled, c = shared("own", 128), shared("filled", 128), local("c", 1)
+    bar = decl_buffer((1,), "uint64", "bar", "shared.barrier")
+
+    def body(_, t):
+        def meet():
+            return Evaluate(make_call("tl.mbarrier_arrive", [region(bar, [0], [1])]))
+
+        first = [meet(), store(own, load(Y, [t[0]]), [t[0]]), store(c, load(own, [t[0]]), [0]), meet(), store(c, load(filled, [t[0]]), [0])]
+        second = [store(filled, load(Y, [t[0]]), [t[0] - 128]), meet()]
+        return [
+            AllocBuffer(own), AllocBuffer(filled), AllocBuffer(c), AllocBuffer(bar),
+            AttrStmt([0], "tl.ws", 0, seq(first)), AttrStmt([1], "tl.ws", 0, seq(second)),
+        ]  # fmt: skip
+
+    _, plan = run(body, threads=(256,))
+    assert sorted(offsets(plan).values()) == [0, 512, 1024]
+
+
 def test_divergent_uses_get_their_barrier_outside():
     a, b, c = shared("a", 64), shared("b", 64), local("c", 1)
 

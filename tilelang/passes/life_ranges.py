@@ -2,7 +2,8 @@
 
 In: the tree of `sync_tree.py` with footprints of all shared memory. Out: a `Life` for each buffer: first and last position in
 program order, extended over loops that carry its value. A buffer whose elements are all written in an iteration before any is
-read lives inside that iteration only.
+read lives inside that iteration only. Parts of the block that meet at mbarriers run side by side: what several of them use lives
+through all, and so does what one alone uses, but for the part that has most of its own.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ def life_ranges(tree: Node) -> dict[Var, Life]:
     bounds: dict[Node, tuple[int, int]] = {}
     waits: list[int] = []
     _number(tree, _Walk(uses, bounds, waits))
+    sides = [[bounds[part] for part in parts] for parts in _side_by_side(tree)]
     lives: dict[Var, Life] = {}
     for root, found in uses.items():
         life = Life(min(u.position for u in found), max(u.position for u in found))
@@ -53,7 +55,35 @@ def life_ranges(tree: Node) -> dict[Var, Life]:
             life.last = max(life.last, min((w for w in waits if w > last), default=bounds[tree][1]))
         _extend(life, found, bounds, root)
         lives[root] = life
+    for parts in sides:
+        _through(parts, lives, uses)
     return lives
+
+
+def _side_by_side(node: Node) -> Iterator[list[Node]]:
+    """Parts of the block that follow each other with nothing between."""
+    if node.kind == "seq":
+        run: list[Node] = []
+        for child in (*node.children, None):
+            if child is not None and child.kind == "ws":
+                run.append(child)
+                continue
+            if len(run) > 1 and any(part.meets for part in run):
+                yield run
+            run = []
+    for child in node.children:
+        yield from _side_by_side(child)
+
+
+def _through(parts: list[tuple[int, int]], lives: dict[Var, Life], uses: dict[Var, list[_Use]]) -> None:
+    """Extend the lives of what these parts use."""
+    users = {root: {k for k, (low, high) in enumerate(parts) if any(low <= u.position <= high for u in uses[root])} for root in lives}
+    own = [sum(_elements(root) for root, of in users.items() if of == {k}) for k in range(len(parts))]
+    most = own.index(max(own))
+    for root, of in users.items():
+        if of and of != {most}:
+            life = lives[root]
+            life.first, life.last = min(life.first, parts[0][0]), max(life.last, parts[-1][1])
 
 
 @dataclass

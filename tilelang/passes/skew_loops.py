@@ -11,7 +11,9 @@ and the body becomes, where ' marks the next iteration,
     second.head;  first.head';  second.work;  second.tail;  first.work';  first.tail';  second.rest
 
 with the first half of the first iteration before the loop, and the second half of the last one behind it. So matrix units have
-first.head' while threads are at second.work, second.tail during first.work', first.tail' during second.rest and around the loop.
+first.head' while threads are at second.work, second.tail during first.work', first.tail' during second.rest and around the loop. Products
+of second.tail that need a barrier, since threads wrote their operands, stand before first.tail': by then all have long arrived.
+
 It is right if nothing of the next iteration's first half changes places with a statement of the second half that touches what it writes,
 or writes what it touches. The cut stands before the first of several products in a row whose results the statements behind them need.
 """
@@ -23,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..ir.access import Access, accesses
-from ..ir.dialect import FRAGMENT, op_name, tile_call
+from ..ir.dialect import FRAGMENT, SHARED_SCOPES, op_name, tile_call
 from ..ir.dtypes import dtype
 from ..ir.kernel import KernelRegion
 from ..ir.rewrite import walk
@@ -68,11 +70,13 @@ class Half:
 
 @dataclass(frozen=True)
 class Skew:
-    """first, second: the halves. free: the statement of the first half's work before which the second half's tail lets its slots go:
-    the one that overwrites what the first half's tail reads, so that its registers need not be new ones."""
+    """first, second: the halves. late: the first product of the second half's tail that needs a barrier. free: the statement of the first
+    half's work before which the earlier ones let their slots go: the one that overwrites what the first half's tail reads, so that its
+    registers need not be new ones."""
 
     first: Half
     second: Half
+    late: int
     free: int
 
 
@@ -86,11 +90,14 @@ def skew_of(node: For, stmts: Sequence[Stmt], roots: Mapping[Var, Var], threads:
     first, second = halves
     _only_known_statements(node, stmts)
     _may_change_places(touched, range(first.start, first.head), range(second.head, second.end))
-    _may_change_places(touched, range(first.head, first.end), range(second.tail, second.end))
+    late = _late(touched, second)
+    _may_change_places(touched, range(first.head, first.work), range(late, second.end))
+    _may_change_places(touched, range(first.work, first.end), range(second.tail, second.end))
     operands = {a.root for k in range(first.work, first.tail) for a in touched[k] if not a.writes}
     free = next((k for k in range(first.head, first.work) if any(a.writes and a.root in operands for a in touched[k])), first.work)
-    _fits(stmts, touched, first, second, threads, registers)
-    return Skew(first, second, free)
+    skew = Skew(first, second, late, free)
+    _fits(stmts, touched, skew, threads, registers)
+    return skew
 
 
 # ---------------------------------------------------------------- where to cut
@@ -105,6 +112,12 @@ def _halves(stmts: Sequence[Stmt], touched: Sequence[Sequence[Access]]) -> tuple
         first = Half(0, before.stop, run.start, cut, cut)
         return first, Half(cut, run.stop, behind.start, behind.stop, len(stmts))
     return None
+
+
+def _late(touched: Sequence[Sequence[Access]], second: Half) -> int:
+    """The first product at the end that reads what threads write to shared memory in the loop."""
+    written = {a.root for effects in touched for a in effects if a.writes and is_buffer(a.root) and a.root.scope() in SHARED_SCOPES}
+    return next((k for k in range(second.work, second.tail) if any(a.root in written for a in touched[k])), second.tail)
 
 
 def _runs(stmts: Sequence[Stmt]) -> list[range]:
@@ -163,13 +176,12 @@ def _may_change_places(touched: Sequence[Sequence[Access]], ahead: range, passed
                 raise NotRotated(f"its first products and its last ones both touch {ours.buffer.name}")
 
 
-def _fits(
-    stmts: Sequence[Stmt], touched: Sequence[Sequence[Access]], first: Half, second: Half, threads: int, registers: int
-) -> None:  # fmt: skip
+def _fits(stmts: Sequence[Stmt], touched: Sequence[Sequence[Access]], skew: Skew, threads: int, registers: int) -> None:
     """The fragments that live at once in the new order have to fit the registers. A statement may put its results where operands were that
     nobody needs afterwards."""
-    order = [*range(second.start, second.head), *range(first.head), *range(second.head, second.tail), *range(first.head, first.end),
-             *range(second.tail, second.end)]  # fmt: skip
+    first, second, late = skew.first, skew.second, skew.late
+    order = [*range(second.start, second.head), *range(first.head), *range(second.head, late), *range(first.head, first.work),
+             *range(late, second.tail), *range(first.work, first.end), *range(second.tail, second.end)]  # fmt: skip
     effects = [{a.root: _mode(stmts[k], touched[k], a.root) for a in touched[k] if _is_fragment(a.root)} for k in order]
     live: set[Var] = set()
     most = 0
@@ -237,16 +249,17 @@ class _Iteration:
 
     def beside(self, following: _Iteration) -> list[Stmt]:
         """The second half of this iteration with the first half of the following one."""
-        first, second, free = self.skew.first, self.skew.second, self.skew.free
+        first, second, late, free = self.skew.first, self.skew.second, self.skew.late, self.skew.free
         bound = [s for s in self.stmts[: second.start] if isinstance(s, Bind)]
         heads = [*self.waits(second.start, second.head), *following.waits(first.start, first.head)]
         return [
             *self.names, *following.names, *bound, *heads,
             *self.stmts[second.start : second.head], *following.stmts[first.start : first.head],
-            *self.part(second.head, second.tail, self.releases(second.start, second.head), before=second.work),
+            *self.part(second.head, late, self.releases(second.start, second.head), before=second.work),
             *following.part(first.head, free, following.releases(first.start, first.head)),
-            *self.releases(second.work, second.tail),
-            *following.part(free, first.end), *self.part(second.tail, second.end),
+            *self.releases(second.work, late),
+            *following.part(free, first.work), *self.part(late, second.tail, before=late), *following.part(first.work, first.end),
+            *self.releases(late, second.tail), *self.part(second.tail, second.end),
         ]  # fmt: skip
 
     def part(self, low: int, high: int, results: Sequence[Stmt] = (), before: int | None = None) -> list[Stmt]:
