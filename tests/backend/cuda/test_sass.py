@@ -17,7 +17,8 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 FAST = {"tl.enable_fast_math": True}
 GEMM = {"M": 4096, "N": 4096, "K": 4096}
 FP8 = {**GEMM, "transpose_B": True, "block_K": 128, "dtype": "float8_e4m3fn", "out_dtype": "bfloat16"}
-ATTENTION = {"batch": 4, "heads": 32, "kv_heads": 32, "seq_q": 4096, "seq_kv": 4096, "block_M": 128, "block_N": 128, "threads": 256}
+ATTENTION = {"batch": 4, "heads": 32, "kv_heads": 32, "seq_q": 4096, "seq_kv": 4096}
+THREE = {"block_M": 192, "threads": 384}  # warpgroups of 64 rows
 # module and function, arguments, instruction of the products
 PROGRAMS = {
     "gemm NN": ("gemm", {**GEMM, "dtype": "float16"}, "HGMMA"),
@@ -27,9 +28,15 @@ PROGRAMS = {
     "gemm of float8 with scales": ("gemm_fp8", {"M": 8192, "N": 8192, "K": 8192}, "QGMMA"),
     "gemm of unpacked int4": ("dequantize_gemm_w4a16", {**GEMM, "fmt": "int4"}, "HGMMA"),
     "gemm of unpacked fp4": ("dequantize_gemm_w4a16", {**GEMM, "fmt": "fp4"}, "HGMMA"),
-    "attention, full": ("flash_attention", {**ATTENTION, "dim": 128, "causal": False}, "HGMMA"),
-    "attention, causal": ("flash_attention", {**ATTENTION, "dim": 128, "causal": True}, "HGMMA"),
-    "attention, head size 64": ("flash_attention", {**ATTENTION, "dim": 64, "causal": False}, "HGMMA"),
+    "attention, full": ("flash_attention", {**ATTENTION, **THREE, "block_N": 80, "dim": 128, "causal": False}, "HGMMA"),
+    "attention, causal": ("flash_attention", {**ATTENTION, **THREE, "block_N": 80, "dim": 128, "causal": True}, "HGMMA"),
+    "attention, head size 64": ("flash_attention", {**ATTENTION, **THREE, "block_N": 128, "dim": 64, "causal": False}, "HGMMA"),
+    "attention, two warpgroups": (
+        "flash_attention",
+        {**ATTENTION, "block_M": 128, "block_N": 128, "threads": 256, "dim": 128, "causal": True, "dtype": "bfloat16"},
+        "HGMMA",
+    ),
+    "4-bit weights": ("dequantize_gemm_w4a16", GEMM, "HGMMA"),
 }
 pytestmark = pytest.mark.skipif(
     not toolchain.available() or sass.disassembler() is None,
