@@ -7,7 +7,8 @@ import pytest
 import tilelang.language as T
 from tests.backend.gpu.support import numpy_type, run
 from tilelang.compiler.compile import context
-from tilelang.ir.rewrite import uses, walk
+from tilelang.ir.evaluate import evaluate
+from tilelang.ir.rewrite import substitute, uses, walk
 from tilelang.ir.tvm_api import Cast, For, ForKind, PrimFunc, Var, const, decl_buffer, dtype_of, load, store, tirx
 from tilelang.passes.lane_arithmetic import lane_arithmetic
 from tilelang.target.target import parse_target
@@ -42,6 +43,36 @@ X = Var("x", "int32")
 def test_quotients(lanes, value, stays):
     result, lane = rewritten(lanes, value)
     assert uses(result, lane) == stays
+
+
+def test_parts_below_a_common_multiple():
+    """Not only lanes: what is less than the multiple that all other terms have."""
+    register, thread = Var("r", "int32"), Var("t", "int32")
+    small = tirx.FloorMod(thread, const(4, "int32")) * 2 + tirx.FloorDiv(tirx.FloorMod(register, const(16, "int32")), const(2, "int32")) * 8
+
+    def split(dividend, divisor, form=tirx.FloorDiv):
+        return rewritten(2, lambda v: form(dividend + v, const(divisor, "int32")))[0]
+
+    found = split(X * 64 + small, 128)
+    assert not any(uses(found, v) for v in (register, thread)) and uses(found, X)
+    assert any(uses(split(X * 32 + small, 128), v) for v in (register, thread))
+    assert isinstance(split(small, 128), tirx.IntImm) and int(split(small, 128)) == 0
+    rest = split(X * 64 + small, 64, tirx.FloorMod)
+    assert not uses(rest, X) and uses(rest, register)
+
+
+@pytest.mark.parametrize("divisor", [2, 3, 4, 6, 8, 12, 16, 24, 64, 96])
+@pytest.mark.parametrize("form", [tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod])
+def test_values_of_quotients(form, divisor):
+    """Against the same expression as it was, for all values of its variables."""
+    for scale in (1, 2, 4, 6, 16, 32):
+        for shift in (-5, 0, 1, 3):
+            lane = Var("lane", "int32")
+            before = form(X * scale + tirx.FloorMod(X, const(3, "int32")) * 2 + lane + shift, const(divisor, "int32"))
+            after, inner = rewritten(2, lambda v, before=before, lane=lane: substitute(before, {lane: v}))
+            points = {X: np.arange(-40, 41)[:, None]}
+            values = [evaluate(e, {**points, v: np.arange(2)[None, :]}) for e, v in ((before, lane), (after, inner))]
+            np.testing.assert_array_equal(*np.broadcast_arrays(*values))
 
 
 def test_remainders():

@@ -2,8 +2,8 @@
 
 In: a program of THREADS. Out: the same, in which
 
-* quotients and remainders of `x + lane` in a vector loop over `lane` do without the lane, where x and the divisor are multiples of the
-  number of lanes: then all lanes load one scale, and compute with it as a pack;
+* quotients and remainders of `x + y` do without y, or are y, where x and the divisor are multiples of some g and y is less than that: with
+  the lane of a vector loop in y, all lanes load one scale, and compute with it as a pack; with the number of the register, all registers;
 * a whole number of few bits becomes a 16-bit float through its bits: with m bits of mantissa, the bits of 2^m or'ed with x < 2^m are the
   number 2^m + x, and subtracting 2^m is exact. That is one logical operation and half of a packed subtraction, beside a conversion at half
   of their rate (CUDA C++ Programming Guide, throughput of native arithmetic instructions). A whole number that the program subtracts next
@@ -30,7 +30,6 @@ from ..ir.tvm_api import (
     const,
     dtype_of,
     is_expr,
-    linear_coefficients,
     tirx,
 )  # fmt: skip
 from .facts import holds_load, type_range
@@ -50,20 +49,20 @@ def lane_arithmetic(func: PrimFunc, ctx: PassContext) -> PrimFunc:
 
 
 class _Rules:
-    """lanes: variables of the vector loops around the expression, with their number of lanes. values: of names that depend on these.
-    ranges: of names of integers."""
+    """lanes: variables of the vector loops around the expression. values: of names that depend on these. ranges: of names of integers."""
 
     def __init__(self) -> None:
-        self.lanes: dict[Var, int] = {}
+        self.lanes: set[Var] = set()
         self.values: dict[Var, Expr] = {}
         self.ranges: dict[Var, tuple[int, int]] = {}
 
     def loop(self, node: For, descend: Descend) -> Any:
-        vector = node.kind == ForKind.VECTORIZED and isinstance(node.extent, IntImm) and isinstance(node.min, IntImm) and int(node.min) == 0
-        if vector:
-            self.lanes[node.loop_var] = int(node.extent)
+        if isinstance(node.extent, IntImm) and isinstance(node.min, IntImm):
+            self.ranges[node.loop_var] = int(node.min), int(node.min) + max(1, int(node.extent)) - 1
+        if node.kind == ForKind.VECTORIZED:
+            self.lanes.add(node.loop_var)
         result = descend.children(node)
-        self.lanes.pop(node.loop_var, None)
+        self.lanes.discard(node.loop_var)
         return result
 
     def bind(self, node: Bind, descend: Descend) -> Bind:
@@ -78,31 +77,35 @@ class _Rules:
     # ---------------------------------------------------------------- positions
     def quotient(self, node: Any, descend: Descend) -> Expr:
         node = descend.children(node)
-        found = self._without_lane(node)
-        return node if found is None else type(node)(found[0], node.b)
+        found = self._split(node)
+        if found is None:
+            return node
+        high, _ = found
+        return const(0, dtype_of(node)) if high is None else type(node)(high, node.b)
 
     def remainder(self, node: Any, descend: Descend) -> Expr:
         node = descend.children(node)
-        found = self._without_lane(node)
+        found = self._split(node)
         if found is None:
             return node
-        rest, lane = found
-        return lane if _divides(int(node.b), rest) else type(node)(rest, node.b) + lane
+        high, low = found
+        return low if high is None or _divides(int(node.b), high) else type(node)(high, node.b) + low
 
-    def _without_lane(self, node: Any) -> tuple[Expr, Var] | None:
-        """(x, lane) where the dividend is x + lane and stays between two multiples of the divisor in all lanes."""
-        if not isinstance(node.b, IntImm) or int(node.b) < 1:
+    def _split(self, node: Any) -> tuple[Expr | None, Expr] | None:
+        """(x, y) where the dividend is x + y, x (None for 0) a multiple of some g that divides the divisor, and 0 <= y < g: then y changes
+        nothing of the quotient, and is added to the remainder."""
+        if not isinstance(node.b, IntImm) or int(node.b) < 2:
             return None
-        dividend = substitute(node.a, self.values)
-        for lane, count in self.lanes.items():
-            if int(node.b) % count or not uses(dividend, lane):
-                continue
-            linear = linear_coefficients(dividend, [lane])
-            if linear is None or linear[0] != [1] or uses(linear[1], lane) or not _divides(count, linear[1]):
-                continue
-            floor = isinstance(node, tirx.FloorDiv | tirx.FloorMod)
-            if floor or self._range(linear[1])[0] >= 0:
-                return linear[1], lane
+        divisor, terms = int(node.b), _terms(substitute(node.a, self.values))
+        unit = divisor
+        while unit > 1:
+            high = [t for t in terms if _divides(unit, t)]
+            low = [t for t in terms if not any(t.same_as(h) for h in high)]
+            bounds = [self._range(t) for t in low]
+            if low and sum(least for least, _ in bounds) >= 0 and sum(most for _, most in bounds) < unit:
+                floor = isinstance(node, tirx.FloorDiv | tirx.FloorMod) or all(self._range(t)[0] >= 0 for t in high)
+                return (_sum(high) if high else None, _sum(low)) if floor else None
+            unit = unit // 2 if unit % 2 == 0 else 1
         return None
 
     # ---------------------------------------------------------------- numbers
@@ -148,13 +151,27 @@ class _Rules:
         if isinstance(value, tirx.RShift):
             (low, high), (by, most) = self._range(value.a), self._range(value.b)
             return (0, high >> by) if low >= 0 and 0 <= by <= most < 64 else whole
-        if isinstance(value, tirx.FloorMod) and isinstance(value.b, IntImm) and int(value.b) > 0:
-            return 0, int(value.b) - 1
+        if isinstance(value, tirx.FloorMod | tirx.FloorDiv) and isinstance(value.b, IntImm) and int(value.b) > 0:
+            (low, high), divisor = self._range(value.a), int(value.b)
+            if isinstance(value, tirx.FloorDiv):
+                return low // divisor, high // divisor
+            return (low % divisor, high % divisor) if low // divisor == high // divisor else (0, divisor - 1)
         if isinstance(value, tirx.Add | tirx.Mul):
             (a, b), (c, d) = self._range(value.a), self._range(value.b)
             ends = [a + c, b + d] if isinstance(value, tirx.Add) else [x * y for x in (a, b) for y in (c, d)]
             return _inside((min(ends), max(ends)), whole)
         return whole
+
+
+def _terms(value: Expr) -> list[Expr]:
+    return [*_terms(value.a), *_terms(value.b)] if isinstance(value, tirx.Add) else [value]
+
+
+def _sum(terms: list[Expr]) -> Expr:
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
 
 
 def _divides(count: int, value: Expr) -> bool:
