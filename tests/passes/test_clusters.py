@@ -73,27 +73,36 @@ def check(program, m, n, k, transposed=False, seed=0):
 
 
 # ---------------------------------------------------------------- what is chosen
-def test_pairs_share_the_wider_tile():
-    program = gemm(256, 256, 128)
-    assert notes(program) == ["2 blocks along dimension 1 of the grid fetch b together"]
-    kernel = kernel_of(program)
-    assert list(kernel.annotations[KERNEL_CLUSTER]) == [1, 2, 1]
+@pytest.fixture
+def few(monkeypatch):
+    """Blocks visit several tiles."""
+    monkeypatch.setattr(passes, "MULTIPROCESSORS", 3)
+
+
+def large(m=512, n=512, k=128, **options):
+    return gemm(m, n, k, **{"block": (128, 256, 64), "threads": 256, **options})
+
+
+def test_pairs_share_the_wider_tile(few):
+    assert notes(large()) == ["2 blocks along dimension 1 of the grid fetch b together"]
+    kernel = kernel_of(large())
+    assert list(kernel.annotations[KERNEL_CLUSTER]) == [2, 1, 1]  # of the small grid, whose blocks come in pairs
     shared = {str(c.args[1].source.name): int(attr(c, "ranks", 1)) for c in calls(kernel, "tl.tileop.copy") if len(c.args) > 2}
     assert shared == {"a": 1, "b": 2}
     counts = {}
     walk(kernel.body, {AllocBuffer: lambda s: counts.update({str(s.buffer.name): s}) if s.buffer.scope() == CLUSTER_BARRIER else None})
     facts = {name: [int(c) for c in s.annotations[ANNOTATION_ALLOC]["arrive_counts"]] for name, s in counts.items()}
-    assert facts == {"a_b_full": [1] * 3, "a_b_empty": [8] * 3}  # four warps of each of the two blocks
+    assert facts == {"a_b_full": [1] * 3, "a_b_empty": [16] * 3}  # eight warps of each of the two blocks
 
 
-def test_the_other_dimension():
-    assert notes(gemm(256, 256, 128, block=(128, 64, 64))) == ["2 blocks along dimension 0 of the grid fetch a together"]
+def test_the_other_dimension(few):
+    assert notes(large(block=(256, 64, 64))) == ["2 blocks along dimension 0 of the grid fetch a together"]
 
 
 def test_parts_of_a_shared_tile():
     """A tile of one box is cut into rows, one of two panels into panels; each block loads one part for both."""
     for transposed, box in ((True, [64, 64]), (False, [64, 64])):
-        loads = calls(kernel_of(gemm(128, 256, 128, transposed=transposed), "lower_tile_ops"), "tl.tma_load")
+        loads = calls(kernel_of(gemm(128, 256, 128, transposed=transposed, cluster=(1, 2)), "lower_tile_ops"), "tl.tma_load")
         shared = [c for c in loads if len(c.args) > 3]
         assert len(loads) == 2 and len(shared) == 1
         assert int(shared[0].args[3]) == 3 and [int(r.extent) for r in shared[0].args[1].region] == box
@@ -102,34 +111,38 @@ def test_parts_of_a_shared_tile():
 def test_the_program_asks():
     assert notes(gemm(256, 256, 128, cluster=(2, 1, 1))) == ["2 blocks along dimension 0 of the grid fetch a together"]
     assert notes(gemm(256, 512, 128, cluster=4)) == ["4 blocks along dimension 0 of the grid fetch a together"]
+    assert list(kernel_of(gemm(256, 512, 128, cluster=4)).annotations[KERNEL_CLUSTER]) == [4, 1, 1]
     told = ["no tile is shared: the blocks of a cluster stand along several dimensions of the grid"]
     assert notes(gemm(256, 256, 128, cluster=(2, 2))) == told
     kernel = kernel_of(gemm(256, 256, 128, cluster=(2, 2)))
-    assert list(kernel.annotations[KERNEL_CLUSTER]) == [2, 2, 1] and not any(
-        "ranks" in (c.attrs or {}) for c in calls(kernel, "tl.tileop.copy")
-    )
+    assert list(kernel.annotations[KERNEL_CLUSTER]) == [2, 2, 1]
+    assert all("ranks" not in (c.attrs or {}) for c in calls(kernel, "tl.tileop.copy"))
 
 
 # ---------------------------------------------------------------- what declines
-def test_an_odd_grid():
-    told = ["no tile is shared: extent 3 of dimension 1 of the grid is no constant multiple of 2"]
-    assert notes(gemm(192, 256, 128)) == told and KERNEL_CLUSTER not in kernel_of(gemm(192, 256, 128)).annotations
+def test_an_odd_grid(few):
+    told = ["no tile is shared: extent 5 of dimension 1 of the grid is no constant multiple of 2"]
+    assert notes(large(640)) == told and KERNEL_CLUSTER not in kernel_of(large(640)).annotations
 
 
-def test_switched_off():
-    assert notes(gemm(256, 256, 128), {KEY_OFF: True}) == []
+def test_switched_off(few):
+    assert notes(large(), {KEY_OFF: True}) == []
 
 
-def test_loops_that_do_other_work_keep_their_blocks():
+def test_where_all_blocks_run_at_once():
+    assert notes(large()) == [] and notes(gemm(256, 256, 128)) == []
+
+
+def test_loops_that_do_other_work_keep_their_blocks(few):
     @T.prim_func
-    def main(A: T.Tensor((256, 64), "float16"), B: T.Tensor((256, 64), "float16"), C: T.Tensor((256, 64), "float32")):
-        with T.Kernel(4, threads=128) as bx:
-            a = T.alloc_shared((64, 64), "float16")
+    def main(A: T.Tensor((1024, 64), "float16"), B: T.Tensor((256, 64), "float16"), C: T.Tensor((1024, 64), "float32")):
+        with T.Kernel(8, threads=256) as bx:
+            a = T.alloc_shared((128, 64), "float16")
             b = T.alloc_shared((64, 64), "float16")
-            s = T.alloc_fragment((64, 64), "float32")
-            p = T.alloc_fragment((64, 64), "float16")
-            c = T.alloc_fragment((64, 64), "float32")
-            T.copy(A[bx * 64, 0], a)
+            s = T.alloc_fragment((128, 64), "float32")
+            p = T.alloc_fragment((128, 64), "float16")
+            c = T.alloc_fragment((128, 64), "float32")
+            T.copy(A[bx * 128, 0], a)
             T.clear(c)
             for i in T.Pipelined(4, num_stages=2):
                 T.copy(B[i * 64, 0], b)
@@ -137,7 +150,7 @@ def test_loops_that_do_other_work_keep_their_blocks():
                 T.gemm(a, b, s, transpose_B=True)
                 T.copy(s, p)
                 T.gemm(p, b, c)
-            T.copy(c, C[bx * 64, 0])
+            T.copy(c, C[bx * 128, 0])
 
     assert notes(main) == []
 
@@ -147,7 +160,7 @@ def test_iterations_that_depend_on_the_block():
 
     @T.prim_func
     def main(A: T.Tensor((256, 256), "float16"), B: T.Tensor((256, 128), "float16"), C: T.Tensor((256, 128), "float32")):
-        with T.Kernel(4, threads=128) as by:
+        with T.Kernel(4, threads=128, cluster_dims=2) as by:
             a = T.alloc_shared((64, 64), "float16")
             b = T.alloc_shared((64, 128), "float16")
             c = T.alloc_fragment((64, 128), "float32")
@@ -170,9 +183,9 @@ def test_iterations_that_depend_on_the_block():
 
 # ---------------------------------------------------------------- what it computes
 @pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize(("shape", "stages"), [((128, 256, 256), 3), ((100, 130, 72), 2), ((256, 72, 8), 4)])
+@pytest.mark.parametrize(("shape", "stages"), [((128, 256, 256), 3), ((100, 136, 72), 2), ((256, 72, 8), 4)])
 def test_products(shape, stages, transposed):
-    program = gemm(*shape, stages=stages, transposed=transposed)
+    program = gemm(*shape, stages=stages, transposed=transposed, cluster=(1, 2))
     assert "together" in notes(program)[0]
     check(program, *shape, transposed=transposed)
 

@@ -200,7 +200,7 @@ class _Specializer:
 
     def _in_clusters(self, grid: PersistentGrid | None) -> PersistentGrid | None:
         """Let the blocks of a cluster share tiles, if they can; a cluster that shares none keeps the grid that the program asks for."""
-        self.cluster = cluster_of(self.kernel, self.loops, self.ctx)
+        self.cluster = cluster_of(self.kernel, self.loops, self.ctx, turns=grid is not None)
         if self.cluster is None:
             return None if KERNEL_CLUSTER in self.kernel.annotations else grid
         self.loops = {node: across(ours, self.cluster) for node, ours in self.loops.items()}
@@ -234,7 +234,7 @@ class _Specializer:
         if any(not places for places in uses.values()):
             return
         size = sum(tile_bytes(m.tile) for m in found.moved)
-        self._alternate(found, stages, size)
+        told = self._alternate(found, stages, size)
         slots = min(stages, 1 + self.budget // size)
         if slots < least:
             self.ctx.note(location_of(node), SUBJECT, "none: shared memory has no room for a second slot")
@@ -244,6 +244,8 @@ class _Specializer:
         names = "; ".join(", ".join(str(m.tile.name) for m in ring.copies) for ring in rings)
         fewer = "" if slots == stages else f" (shared memory has no room for {stages})"
         self.ctx.note(location_of(node), SUBJECT, f"a producer fetches {names} into {slots} slots{fewer}")
+        if told:
+            self.ctx.note(location_of(node), SUBJECT, told)
         self.loops[node] = RingLoop(found, slots, rings, repeated or found.guard is not None)
 
     # ---------------------------------------------------------------- the consumers
@@ -315,14 +317,14 @@ class _Specializer:
         return seq(stmts)
 
     # ---------------------------------------------------------------- operands by turns, rotated loops
-    def _alternate(self, found: LoopCopies, stages: int, size: int) -> None:
-        """Note the operands that the loop makes beside the product before; what declines is told. size: bytes of a slot."""
+    def _alternate(self, found: LoopCopies, stages: int, size: int) -> str:
+        """Note the operands that the loop makes beside the product before; what there is to tell. size: bytes of a slot."""
         node = found.node
         registers = _REGISTERS.get(self.consumers // GROUP + 1, (0, _MOST_REGISTERS))[1]
         try:
             operands = alternating_operands(node, found.rest(), self.copies.uses, self.copies.roots, self.consumers, registers)
             if not operands:
-                return
+                return ""
             names = ", ".join(str(o.name) for o in operands)
             if self.ctx.flag(ROTATION_OFF):
                 raise NotAlternated(f"{ROTATION_OFF} is set")
@@ -332,11 +334,10 @@ class _Specializer:
             if more and 1 + (self.budget - more) // size < min(stages, _LEAST_SLOTS):
                 raise NotAlternated(f"shared memory has no room for a second {names}")
         except NotAlternated as error:
-            self.ctx.note(location_of(node), SUBJECT, f"operands are made between the products: {error}")
-            return
-        self.ctx.note(location_of(node), SUBJECT, f"{names} is made beside the product before, in two buffers by turns")
+            return f"operands are made between the products: {error}"
         self.budget -= more
         self.alternating[node] = operands
+        return f"{names} is made beside the product before, in two buffers by turns"
 
     def _alternated(self, ours: RingLoop, declared: list[Stmt], stmts: list[Stmt]) -> Stmt:
         twins = {operand: twin_of(operand) for operand in self.alternating[ours.found.node]}

@@ -12,7 +12,7 @@ __device__ __forceinline__ void wgmma_m64n128k16_f32_f16_f16_k_mn(void* c, uint6
       : "l"(a), "l"(b), "r"((int)keep));
 }
 
-extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) gemm_kernel(const __grid_constant__ tl::tensor_map C_map, const __grid_constant__ tl::tensor_map A_map, const __grid_constant__ tl::tensor_map B_map) {
+extern "C" __global__ void __launch_bounds__(256, 1) gemm_kernel(const __grid_constant__ tl::tensor_map C_map, const __grid_constant__ tl::tensor_map A_map, const __grid_constant__ tl::tensor_map B_map) {
   extern __shared__ __align__(1024) uint8_t smem[];
   const int bx = blockIdx.x;
   const int by = blockIdx.y;
@@ -37,19 +37,16 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) g
     tl::mbarrier_init(&A_shared_B_shared_full[0], 1);
     tl::mbarrier_init(&A_shared_B_shared_full[1], 1);
     tl::mbarrier_init(&A_shared_B_shared_full[2], 1);
-    tl::mbarrier_init(&A_shared_B_shared_empty[0], 8);
-    tl::mbarrier_init(&A_shared_B_shared_empty[1], 8);
-    tl::mbarrier_init(&A_shared_B_shared_empty[2], 8);
+    tl::mbarrier_init(&A_shared_B_shared_empty[0], 4);
+    tl::mbarrier_init(&A_shared_B_shared_empty[1], 4);
+    tl::mbarrier_init(&A_shared_B_shared_empty[2], 4);
     tl::fence_barrier_init();
   }
-  tl::cluster_arrive_relaxed();
-  tl::cluster_wait();
+  __syncthreads();
   tl::launch_dependents();
   tl::wait_for_kernels_before();
   // golden_programs.py:38
   if (tx / 128 == 0) {
-    // golden_programs.py:43
-    int ko_count = 0;
     // golden_programs.py:41
     float C_local[128];
     // golden_programs.py:42
@@ -62,8 +59,8 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) g
     }
     // golden_programs.py:43
     for (int ko = 0; ko < 16; ++ko) {
-      const int slot = ko_count % 3;
-      const int phase = ko_count / 3 % 2;
+      const int slot = ko % 3;
+      const int phase = ko % 6 / 3;
       tl::mbarrier_wait(&A_shared_B_shared_full[slot], phase);
       // golden_programs.py:46
       tl::wgmma_fence();
@@ -71,7 +68,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) g
       for (int s = 0; s < 2; ++s) {
         #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          wgmma_m64n128k16_f32_f16_f16_k_mn(&C_local[i * 64], tl::matrix<16, 512, 2>(tl::SHARED_START + (i * 256 + (slot * 512 ^ s * 2))), tl::matrix<4096, 1024, 1>(tl::SHARED_START + (slot * 512 + s * 128 + 1536)), true);
+          wgmma_m64n128k16_f32_f16_f16_k_mn(&C_local[i * 64], tl::matrix<16, 512, 2>(tl::SHARED_START + (i * 256 + (ko % 3 * 512 ^ s * 2))), tl::matrix<4096, 1024, 1>(tl::SHARED_START + (ko % 3 * 512 + s * 128 + 1536)), true);
         }
       }
       tl::wgmma_commit();
@@ -79,19 +76,14 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) g
       tl::wgmma_wait<1>();
       if (ko > 0) {
         __syncwarp();
-        if (tx % 32 < 2) {
-          tl::mbarrier_arrive(&A_shared_B_shared_empty[tl::wrapping_sub<int>(ko_count, 1) % 3], tx % 32);
+        if (tx % 32 == 0) {
+          tl::mbarrier_arrive(&A_shared_B_shared_empty[(ko - 1) % 3]);
         }
       }
-      ko_count = tl::wrapping_add<int>(ko_count, 1);
-    }
-    tl::wgmma_wait<0>();
-    tl::settle<128>(&C_local[0]);
-    __syncwarp();
-    if (tx % 32 < 2) {
-      tl::mbarrier_arrive(&A_shared_B_shared_empty[tl::wrapping_sub<int>(ko_count, 1) % 3], tx % 32);
     }
     // golden_programs.py:47
+    tl::wgmma_wait<0>();
+    tl::settle<128>(&C_local[0]);
     #pragma unroll
     for (int r = 0; r < 48; ++r) {
       if (r % 32 < 16) {
@@ -137,27 +129,18 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) g
   if (tx / 128 == 1) {
     if (tx == 128) {
       // golden_programs.py:43
-      int ko_count = 0;
       for (int ko = 0; ko < 16; ++ko) {
-        const int slot = ko_count % 3;
-        const int phase = ko_count / 3 % 2;
+        const int slot = ko % 3;
+        const int phase = ko % 6 / 3;
         tl::mbarrier_wait(&A_shared_B_shared_empty[slot], phase ^ 1);
         tl::mbarrier_arrive_expect_tx(&A_shared_B_shared_full[slot], 16384);
         // golden_programs.py:44
-        tl::tma_multicast(A_shared + bx % 2 * 2048 + slot * 4096, A_map, &A_shared_B_shared_full[slot], 3, ko * 32, by * 128 + bx % 2 * 64);
+        tl::tma_load(&A_shared[ko % 3 * 512 * 8], A_map, &A_shared_B_shared_full[slot], ko * 32, by * 128);
         // golden_programs.py:45
         #pragma unroll
         for (int box = 0; box < 2; ++box) {
-          tl::tma_load(B_shared + slot * 4096 + box * 2048, B_map, &A_shared_B_shared_full[slot], bx * 128 + box * 64, ko * 32);
+          tl::tma_load(B_shared + ko % 3 * 4096 + box * 2048, B_map, &A_shared_B_shared_full[slot], bx * 128 + box * 64, ko * 32);
         }
-        // golden_programs.py:43
-        ko_count = tl::wrapping_add<int>(ko_count, 1);
-      }
-      // golden_programs.py:38
-      for (int turn = 0; turn < 3; ++turn) {
-        const int slot = tl::wrapping_add<int>(ko_count, turn) % 3;
-        const int phase = tl::wrapping_add<int>(ko_count, turn) / 3 % 2;
-        tl::mbarrier_wait(&A_shared_B_shared_empty[slot], phase ^ 1);
       }
     }
   }
