@@ -2,8 +2,9 @@
 
     python benchmarks/gpu_report.py [benchmarks/results/gpu-DEVICE-DATE.json] [--readme]
 
-Prints the summary of a run, by default of the latest one, and its table. `--readme` puts the table into the README, between the two
-comments that name this file, and draws the plot beside it: `benchmarks/results/gpu.svg` (needs matplotlib: `pip install 'tilelang[plot]'`).
+Prints the summary of a run, by default of the latest one, and its table. `--readme` puts the table, with how
+it was measured, into the README between the two comments there, and draws `benchmarks/results/gpu.svg` (needs matplotlib:
+`pip install 'tilelang[plot]'`).
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ def main() -> None:
     print("\n".join([*report.summary(run["rows"]), "", *table]))
     if options.readme:
         text = README.read_text(encoding="utf-8")
-        image = f"![speed of every row]({PLOT.relative_to(ROOT)})"
-        block = "\n".join([*table, "", image, ""])
+        numbers = f"[Every number]({path.with_suffix('.txt').resolve().relative_to(ROOT)}), and every row as a picture:"
+        block = "\n".join([*table, "", numbers, "", f"![speed of every row]({PLOT.relative_to(ROOT)})", ""])
         replaced, times = BLOCK.subn(lambda found: f"{found[1]}{block}{found[2]}", text)
         if times != 1:
             raise ValueError(f"{README} has {times} places for the table, not one")

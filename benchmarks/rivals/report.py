@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .table import GOALS, Goal
-from .work import OURS
+from .work import OURS, WHEEL
 
 Record = Mapping[str, Any]
 
@@ -109,8 +109,21 @@ WORK = {
 
 
 def markdown(run: Mapping[str, Any]) -> list[str]:
-    """A table with a line for each family: our range, and the ratio to the best rival of each row."""
-    lines = ["| work | rows | ours | best other | ratio: mean (least) |", "|---|---|---|---|---|"]
+    """How it was measured, then a table with a line for each family: our range, and the ratio to the best rival of each row."""
+    versions = run["processes"].get("here", {}).get("versions", {})
+    wheel = run["processes"].get(WHEEL, {}).get("versions", {}).get("tilelang")
+    others = [
+        f"torch {versions.get('torch', '?')} (cuBLAS, cuDNN, flash attention)",
+        f"Triton {versions.get('triton', '?')} (kernels of our own writing)",
+        *([f"TileLang {wheel} (the same program text)"] if wheel else []),
+    ]
+    lines = [
+        f"On one {run['device'].replace('_', ' ')}, {run['date']}, `python benchmarks/gpu.py`: medians of rounds in which the sides of a row",
+        "take turns, several calls between two events with the queue filled, operands rotating beyond the L2 cache. The ratio is",
+        f"that of times, to the best other of each row: above 1 this package is faster. Others: {', '.join(others)}.",
+        "",
+    ]
+    lines += ["| work | rows | ours | best other | ratio: mean (least) |", "|---|---|---|---|---|"]
     for family, rows in families(run["rows"]).items():
         ours = sorted(row["sides"][OURS]["value"] for row in rows if "value" in row["sides"].get(OURS, {}))
         if not ours:
