@@ -60,6 +60,8 @@ def alternating_operands(
     product = tile_call(stmts[-1]) if stmts else None
     if product is None or op_name(product) != _PRODUCT or (isinstance(node.extent, IntImm) and int(node.extent) < 2):
         return ()
+    if _holds_product(stmts[:-1]):
+        return ()
     result = product.args[2].source
     made = [accesses(stmt, roots) for stmt in stmts[:-1]]
     written = {a.root for found in made for a in found if a.writes}
@@ -88,15 +90,17 @@ def alternating_operands(
     return tuple(operands)
 
 
+def _holds_product(stmts: Sequence[Stmt]) -> bool:
+    found: list[Call] = []
+    for stmt in stmts:
+        walk(stmt, {Call: lambda c: found.append(c) if op_name(c) == _PRODUCT else None})
+    return bool(found)
+
+
 def _may_be_written_twice(stmts: Sequence[Stmt]) -> None:
     held: list[str] = []
-
-    def product(node: Call) -> None:
-        if op_name(node) == _PRODUCT:
-            held.append("it has several products")
-
     for stmt in stmts:
-        walk(stmt, {(AllocBuffer, DeclBuffer): lambda d: held.append(f"{d.buffer.name} is declared in its body"), Call: product})
+        walk(stmt, {(AllocBuffer, DeclBuffer): lambda d: held.append(f"{d.buffer.name} is declared in its body")})
     if held:
         raise NotAlternated(held[0])
 
