@@ -30,6 +30,7 @@ ATTR_THREAD_EXTENT = "thread_extent"  # TVM's own
 ATTR_REDUCE_SCOPE = "reduce_scope"  # TVM's own: AttrStmt(node=CommReducer) around a tvm_thread_allreduce
 ANNOTATION_PARALLEL = "tl.parallel"  # on the outermost For of a T.Parallel nest: number of loops in the nest
 ANNOTATION_PIPELINE = "tl.pipeline"  # on the For of T.Pipelined: Map num_stages, order, stage, ...
+ANNOTATION_TILES = "tl.tiles"  # For: each iteration is a block of the program; what they do to global memory is in no order
 UNROLL_FACTOR = "tl.unroll_factor"  # on a For: how many iterations the device compiler unrolls
 ANNOTATION_ALLOC = "tl.alloc"  # on AllocBuffer: Map of facts (arrive_counts, op, replication, ...)
 FACT_DEMOTED = "demoted"  # in "tl.alloc": a fragment that lives in shared memory, with the reason
@@ -89,6 +90,7 @@ OPS = (
     OpInfo("tl.cp_async", ("w", "r", "v*"), doc="copy of 4, 8 or 16 contiguous bytes, global to shared; lands when waited for"),
     OpInfo("tl.cp_async_commit", (), doc="close a group of asynchronous copies"),
     OpInfo("tl.cp_async_wait", ("v",), doc="wait until at most so many groups are in flight; visible to this thread only"),
+    # attrs narrow: how many warpgroups meet, each by itself with an id of its own; first: the id of the first of them
     OpInfo("tl.sync_threads", ("v*",), collective=True, doc="block barrier; optional barrier id and count"),
     OpInfo("tl.sync_warp", ("v*",), warp=True, doc="warp barrier"),
     OpInfo("tl.sync_grid", (), collective=True, doc="grid barrier (cooperative launch)"),

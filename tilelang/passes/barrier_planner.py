@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import TileValueError
-from ..ir.dialect import make_call, op_name
+from ..ir.dialect import ANNOTATION_TILES, SHARED_SCOPES, attr, make_call, op_name
 from ..ir.kernel import KernelRegion
 from ..ir.rewrite import walk
-from ..ir.tvm_api import Bind, Call, Evaluate, For, IntImm, Stmt, Var, const, dtype_of, location_of
+from ..ir.tvm_api import Bind, Call, Evaluate, For, IntImm, Stmt, Var, const, dtype_of, is_buffer, location_of, tirx
 from .facts import Facts, type_range
 from .footprints import Footprint, Footprints
 from .race_proof import RaceProof
@@ -31,13 +31,15 @@ Group = frozenset[int] | None  # ids of T.ws groups; None: the whole block
 @dataclass(frozen=True)
 class _Pending:
     """An access that not all threads are known to have finished. depth: loops around the point where it happened that are
-    still running the same iteration. lag: (least, most) groups of asynchronous copies committed since."""
+    still running the same iteration. lag: (least, most) groups of asynchronous copies committed since. met: have the threads of each
+    warpgroup met since?"""
 
     print: Footprint
     depth: int
     group: Group
     region: Node | None
     lag: tuple[int, int] = (-1, -1)
+    met: bool = False
 
     @property
     def key(self) -> Any:
@@ -67,12 +69,12 @@ class _Moment:
                     mine[key] = entry
                 else:
                     lag = min(have.lag[0], entry.lag[0]), max(have.lag[1], entry.lag[1])
-                    mine[key] = replace(have, depth=max(have.depth, entry.depth), lag=lag)
+                    mine[key] = replace(have, depth=max(have.depth, entry.depth), lag=lag, met=have.met and entry.met)
         return self
 
     def same(self, other: _Moment) -> bool:
         return all(
-            a.keys() == b.keys() and all(a[k].lag == b[k].lag and a[k].depth == b[k].depth for k in a)
+            a.keys() == b.keys() and all((a[k].lag, a[k].depth, a[k].met) == (b[k].lag, b[k].depth, b[k].met) for k in a)
             for a, b in ((self.finished, other.finished), (self.flying, other.flying))
         )
 
@@ -108,6 +110,7 @@ class BarrierPlanner:
         self.tree = TreeBuilder(kernel, uniform, self.prints, self.proof).build(kernel.body)
         self.before: dict[Node, Group] = {}  # nodes with a barrier in front, and whose threads meet there
         self.after: dict[Node, Group] = {}  # loops with a barrier at the end of the body
+        self.narrow: set[Node] = set()  # nodes whose barrier is one for each warpgroup of the group
         self.unresolved: dict[tuple[int, int], tuple[Footprint, Footprint]] = {}
         self._fixed: list[tuple[dict[Node, Group], Node]] = []
         self._olds: dict[tuple[Node, Var], Var] = {}
@@ -118,12 +121,13 @@ class BarrierPlanner:
         self._loops: list[_Loop] = []
 
     def solve(self, sharing: Mapping[Var, Collection[Var]] | None = None) -> None:
-        """Find the barriers, then take out those that others have made unnecessary. sharing: for a buffer those others that
-        have bytes in common with it; their accesses always conflict."""
+        """Find the barriers, then take out those that others have made unnecessary, and let warpgroups meet by themselves where that
+        is enough. sharing: for a buffer those others that have bytes in common with it; their accesses always conflict."""
         self.sharing = sharing or {}
         self.before.clear()
         self.after.clear()
         self._fixed.clear()
+        self.narrow.clear()
         while True:
             size = len(self.before) + len(self.after)
             self._execute_all()
@@ -135,7 +139,19 @@ class BarrierPlanner:
             self._execute_all(collect=False)
             if not self.unresolved.keys() <= unresolved.keys():
                 table[node] = group
+        for table, node in self._fixed:
+            if node in table and self._divides(table[node]):
+                self.narrow.add(node)
+                self._execute_all(collect=False)
+                if not self.unresolved.keys() <= unresolved.keys():
+                    self.narrow.discard(node)
         self.unresolved = unresolved
+
+    def _divides(self, group: Group) -> bool:
+        """Is it several consecutive warpgroups of a block whose threads have one dimension?"""
+        if group is None or len(group) < 2 or max(group) - min(group) >= len(group):
+            return False
+        return all(extent == 1 for _, extent in self.kernel.threads[1:])
 
     def result(self) -> KernelRegion:
         """The kernel with its barriers."""
@@ -155,7 +171,7 @@ class BarrierPlanner:
         if now is None:
             return None
         if node in self.before:
-            self._meet(now, self.before[node])
+            self._meet(now, self.before[node], node in self.narrow)
         self._path.append(node)
         try:
             return self._run(node, now)
@@ -203,7 +219,7 @@ class BarrierPlanner:
             for moment in loop.again:
                 end = moment if end is None else end.merge(moment)
             if end is not None and node in self.after:
-                self._meet(end, self.after[node])
+                self._meet(end, self.after[node], node in self.narrow)
             if end is None:
                 break
             following = self._later(end, node, level, round_ >= _MAX_ROUNDS - 3).merge(now)
@@ -219,7 +235,11 @@ class BarrierPlanner:
         return result
 
     def _later(self, moment: _Moment, node: Node, level: int, any_earlier: bool) -> _Moment:
-        """What happened so far, seen from the next iteration."""
+        """What happened so far, seen from the next iteration. Tiles of a persistent grid are blocks of the program: only in shared
+        memory do they meet."""
+        if isinstance(node.stmt, For) and ANNOTATION_TILES in (node.stmt.annotations or {}):
+            of = lambda state: {k: e for k, e in state.items() if is_buffer(e.print.root) and e.print.root.scope() in SHARED_SCOPES}  # noqa: E731
+            moment = _Moment(of(moment.finished), of(moment.flying))
         return self._renamed(moment, node, any_earlier, level)
 
     def _outside(self, moment: _Moment, node: Node, level: int) -> _Moment:
@@ -285,7 +305,7 @@ class BarrierPlanner:
         first, other = entry.print, entry.region
         apart = other is not None and region is not None and other is not region and other.meets and region.meets
         if first.root.same_as(touch.root):  # groups that wait for each other at mbarriers look after themselves
-            return self.own and not apart and self.proof.may_race(first, touch)
+            return self.own and not apart and self.proof.may_race(first, touch, GROUP_THREADS if entry.met else 1)
         if not self._share(first, touch):
             return False
         if apart:
@@ -299,7 +319,7 @@ class BarrierPlanner:
         if node.kind == "barrier":
             own = {k: e for k, e in now.finished.items() if any(e.print.serial == t.serial for t in node.touches)}
             if self._is_whole(node):
-                self._meet(now, node.group)
+                self._meet(now, node.group, isinstance(node.stmt, Evaluate) and bool(attr(node.stmt.value, "narrow", False)))
             now.finished.update(own)
         elif node.kind == "commit":
             now.flying = {k: replace(e, lag=(min(e.lag[0] + 1, _MAX_AGE), min(e.lag[1] + 1, _MAX_AGE))) for k, e in now.flying.items()}
@@ -324,9 +344,14 @@ class BarrierPlanner:
                 if sure and entry.lag[0] >= left:
                     del now.flying[key]
 
-    def _meet(self, now: _Moment, group: Group) -> None:
-        """A barrier of all threads, or of a group's."""
-        if group is None:
+    def _meet(self, now: _Moment, group: Group, narrow: bool = False) -> None:
+        """A barrier of all threads, or of a group's. narrow: of each warpgroup of the group."""
+        if narrow:
+            now.finished = {
+                k: replace(e, met=True) if e.group is not None and group is not None and e.group <= group else e
+                for k, e in now.finished.items()
+            }
+        elif group is None:
             now.finished.clear()
         else:
             now.finished = {k: e for k, e in now.finished.items() if e.group is None or not e.group <= group}
@@ -362,28 +387,45 @@ class BarrierPlanner:
         return node, depth
 
     # ---------------------------------------------------------------- result
-    def _barrier(self, group: Group, node: Node, names: dict[frozenset[int], int]) -> Stmt:
+    def _barrier(self, group: Group, node: Node, names: Mapping[tuple[frozenset[int], bool], int]) -> Stmt:
         span = node.stmt.span if node.stmt is not None else None
         args: list[Any] = []
+        if group is not None and node in self.narrow:
+            first, thread = names[group, True] - min(group), self.kernel.threads[0][0]
+            args = [tirx.floordiv(thread, const(GROUP_THREADS, "int32")) + const(first, "int32"), const(GROUP_THREADS, "int32")]
+            ids = {"narrow": len(group), "first": names[group, True]}
+            return Evaluate(make_call("tl.sync_threads", args, span=span, **ids), span)
         if group is not None:
             count = sum(t // GROUP_THREADS in group for t in range(self.kernel.num_threads))
-            args = [const(names[group], "int32"), const(count, "int32")]
+            args = [const(names[group, False], "int32"), const(count, "int32")]
         return Evaluate(make_call("tl.sync_threads", args, span=span), span)
 
-    def _names(self) -> dict[frozenset[int], int]:
-        """Ids of the groups' barriers, none that the program uses itself."""
+    def _names(self) -> dict[tuple[frozenset[int], bool], int]:
+        """Ids of the groups' barriers, none that the program uses itself; for those of single warpgroups the first of consecutive ones."""
         used: set[int] = set()
 
         def visit(call: Call) -> None:
             if op_name(call) == "tl.sync_threads" and call.args and isinstance(call.args[0], IntImm):
                 used.add(int(call.args[0]))
+            elif op_name(call) == "tl.sync_threads" and call.args:
+                first = int(attr(call, "first", 0))
+                used.update(range(first, first + int(attr(call, "narrow", 0))))
 
         walk(self.kernel.body, {Call: visit})
         free = [i for i in _NAMED if i not in used]
-        groups = sorted({g for t in (self.before, self.after) for g in t.values() if g is not None}, key=sorted)
+        found: dict[tuple[frozenset[int], bool], int] = {}
+        for group in sorted({g for t in (self.before, self.after) for n, g in t.items() if g is not None and n in self.narrow}, key=sorted):
+            first = next((i for i in free if all(i + k in free for k in range(len(group)))), None)
+            if first is None:  # the whole group meets instead
+                self.narrow -= {n for t in (self.before, self.after) for n, g in t.items() if g == group}
+            else:
+                found[group, True] = first
+                free = [i for i in free if not first <= i < first + len(group)]
+        wide = {g for t in (self.before, self.after) for n, g in t.items() if g is not None and n not in self.narrow}
+        groups = sorted(wide, key=sorted)
         if len(groups) > len(free):
             raise TileValueError(
                 f"{len(groups)} sets of T.ws groups need barriers of their own and {len(free)} of the {len(_NAMED)} named ones are free",
                 at=location_of(self.kernel), remedy="use fewer different sets of groups",
             )  # fmt: skip
-        return dict(zip(groups, free, strict=False))
+        return {**found, **{(group, False): i for group, i in zip(groups, free, strict=False)}}

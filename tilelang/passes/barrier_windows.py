@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..ir.access import accesses, allocations
-from ..ir.dialect import ANNOTATION_ALLOC, ATTR_WS, SHARED_SCOPES, op_name
+from ..ir.dialect import ANNOTATION_ALLOC, ATTR_WS, SHARED_SCOPES, attr, op_name
 from ..ir.effects import calls_of
 from ..ir.kernel import KernelRegion
 from ..ir.rewrite import uses
@@ -52,7 +52,7 @@ class _Windows:
         if isinstance(stmt, Evaluate):
             assert op_name(stmt.value) == BARRIER
             self.of[stmt] = self.of.get(stmt, frozenset()) | after
-            return frozenset()
+            return after if bool(attr(stmt.value, "narrow", False)) else frozenset()  # other warpgroups do not stop there
         if isinstance(stmt, For | While):
             again = self.before(stmt.body, after)
             return after | self.before(stmt.body, after | again)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from ..ir.access import accesses, view_roots
 from ..ir.context import PassContext
-from ..ir.dialect import ATTR_REDUCE_SCOPE, ATTR_WS, attr, make_call, op_name
+from ..ir.dialect import ANNOTATION_TILES, ATTR_REDUCE_SCOPE, ATTR_WS, attr, make_call, op_name
 from ..ir.effects import calls_of
 from ..ir.kernel import KernelRegion, map_kernels, rebuild_body
 from ..ir.tvm_api import AttrStmt, Evaluate, For, IfThenElse, PrimFunc, SeqStmt, Stmt, Var, While, seq
@@ -225,6 +225,8 @@ class _Order:
         if parent.kind == "seq":
             if self._stops(parent.children[parent.children.index(node) + 1 :], left):
                 return
+        elif parent.kind == "loop" and isinstance(parent.stmt, For) and ANNOTATION_TILES in (parent.stmt.annotations or {}):
+            pass  # another tile is another block of the program
         elif parent.kind == "loop":
             left = (*left, parent.stmt)
             body = parent.children[0]

@@ -216,6 +216,7 @@ class Footprints:
         """Arrays over (thread, inner iterations, elements of the block), one for each dimension, and the threads."""
         used: list[Var] = []
         conditions = [substitute(c, self.values) if self.values else c for c in around.conditions]
+        threads = self._taking(conditions, around, threads)
         for part in (*(p[1] for p in parts if p is not None and p[1] is not None), *conditions):
             walk(part, {Var: lambda v: used.append(v) if v in around.loops and not any(v.same_as(u) for u in used) else None})
         extents = [1 if p is None else int(r.extent) for p, r in zip(parts, ranges, strict=True)]
@@ -237,6 +238,20 @@ class Footprints:
         flat = lambda a: np.broadcast_to(a, shape).ravel()[keep]  # noqa: E731
         found = tuple(Dim(base, None if rel is None else flat(rel)) for base, rel in dims)
         return found, flat(_axis(threads, 0, len(shape))), exact and around.certain
+
+    def _taking(self, conditions: Sequence[Any], around: _Around, threads: np.ndarray) -> np.ndarray:
+        """The threads for which those conditions hold that loops do not change: often one of many."""
+        for condition in conditions:
+            named: list[Var] = []
+            walk(condition, {Var: named.append})
+            if not named or not all(v in self.uniform.thread_vars and v not in around.loops for v in named):
+                continue
+            try:
+                holds = np.asarray(evaluate(condition, self._environment(threads, [], around, 1)), bool)
+            except LayoutError:
+                continue
+            threads = threads[np.broadcast_to(holds, threads.shape)]
+        return threads
 
     def _where(self, conditions: Sequence[Any], env: dict[Var, np.ndarray], shape: Sequence[int]) -> tuple[Any, bool]:
         """(the points at which the conditions hold, as an index of the flat arrays; whether all conditions could be evaluated)"""

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..ir.dialect import ANNOTATION_TILES
 from ..ir.kernel import KernelRegion
 from ..ir.tvm_api import Bind, Cast, Expr, For, ForKind, Span, Stmt, Var, const, dtype_of, seq, tirx
 
@@ -62,7 +63,8 @@ class PersistentGrid:
         full, rest = tirx.floordiv(total, all_), tirx.floormod(total, all_)
         here = turn * all_ + self._place(turn, first, all_)
         mine = full + tirx.Select(self._place(full, first, all_) < rest, self._number(1), self._number(0))
-        return For(turn, self._number(0), mine, ForKind.SERIAL, seq([Bind(tile, here, span), *binds, body]), None, None, None, span)
+        inside = seq([Bind(tile, here, span), *binds, body])
+        return For(turn, self._number(0), mine, ForKind.SERIAL, inside, None, {ANNOTATION_TILES: True}, None, span)
 
     def _place(self, turn: Expr, first: Expr, all_: Expr) -> Expr:
         """The place of this block, number `first` of `all_`, in a round."""

@@ -30,16 +30,17 @@ class RaceProof:
         self._known: dict[Any, bool] = {}
         self._differences: dict[Any, Any] = {}
 
-    def may_race(self, first: Footprint, second: Footprint) -> bool:
-        """Could different threads touch one element, at least one of them writing?"""
+    def may_race(self, first: Footprint, second: Footprint, unit: int = 1) -> bool:
+        """Could different threads touch one element, at least one of them writing? unit: threads that do not count as different: so many
+        consecutive ones."""
         if not (first.writes or second.writes) or (first.atomic and second.atomic) or not first.root.same_as(second.root):
             return False
         if not first.buffer.same_as(second.buffer) or len(first.dims) != len(second.dims):
             return True
         differences = [self._difference(a.base, b.base) for a, b in zip(first.dims, second.dims, strict=True)]
-        key = (first.serial, second.serial, str(differences))
+        key = (first.serial, second.serial, str(differences), unit)
         if key not in self._known:
-            self._known[key] = _race(first, second, differences)
+            self._known[key] = _race(first, second, differences, unit)
         return self._known[key]
 
     # ---------------------------------------------------------------- base(second) - base(first)
@@ -124,7 +125,7 @@ def _occurrences(expr: Any, var: Var) -> int:
 
 
 # ---------------------------------------------------------------- enumeration
-def _race(first: Footprint, second: Footprint, differences: list[list[int] | None]) -> bool:
+def _race(first: Footprint, second: Footprint, differences: list[list[int] | None], unit: int) -> bool:
     if not len(first.threads) or not len(second.threads):
         return False
     kept: list[tuple[np.ndarray, np.ndarray]] = []
@@ -137,10 +138,11 @@ def _race(first: Footprint, second: Footprint, differences: list[list[int] | Non
             kept.append((a.rel, b.rel + cases[0]))
     if first.warp_wide or second.warp_wide:
         return _any_common(kept, first, second)
+    threads_a, threads_b = first.threads // unit, second.threads // unit
     if not kept:
-        return _several(first.threads, second.threads)
+        return _several(threads_a, threads_b)
     keys_a, keys_b = _keys(kept)
-    return _shared_by_threads(keys_a, first.threads, keys_b, second.threads)
+    return _shared_by_threads(keys_a, threads_a, keys_b, threads_b)
 
 
 def _overlap(a: np.ndarray, b: np.ndarray) -> bool:

@@ -19,6 +19,7 @@ from dataclasses import replace
 from ..ir.access import accesses, allocations, view_roots
 from ..ir.context import PassContext
 from ..ir.dialect import (
+    ANNOTATION_TILES,
     ATTR_WS,
     BARRIER,
     CLUSTER_BARRIER,
@@ -282,7 +283,8 @@ class _Specializer:
             body = IfThenElse(ours.found.condition, body, None, ours.found.guard.span)
         if not node.same_as(ours.found.node):
             body = substitute(body, {ours.found.node.loop_var: node.loop_var})
-        return For(node.loop_var, node.min, node.extent, node.kind, body, node.thread_binding, None, node.step, node.span)
+        kept = {ANNOTATION_TILES: True} if ANNOTATION_TILES in (node.annotations or {}) else None
+        return For(node.loop_var, node.min, node.extent, node.kind, body, node.thread_binding, kept, node.step, node.span)
 
     def _deferral(self, body: Stmt) -> Deferral | None:
         """How results leave while the next tile's products run; what declines is told."""

@@ -12,13 +12,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ...ir.dialect import attr, make_call
 from ...ir.kernel import KernelRegion
 from ...ir.tvm_api import Call, Evaluate, Expr, For, ForKind, IfThenElse, Stmt, TensorRegion, Var, const, dtype_of, region, seq, tirx
 from ...passes.issuing_threads import THREAD
-from ...passes.tma_boxes import added_copy, boxes_of, bytes_of_copy, part_of_boxes, reduce_reason, row_major, sides, tma_reason
+from ...passes.thread_groups import GROUP
+from ...passes.tma_boxes import (
+    PERIOD_ROWS,
+    Boxes,
+    added_copy,
+    boxes_of,
+    bytes_of_copy,
+    part_of_boxes,
+    reduce_reason,
+    row_major,
+    sides,
+    tma_reason,
+)
 from ...tileop.base import LowerContext, Lowering, OtherKind
 from ...tileop.loops import mins_of, offset
 from .warps import threads_of
@@ -73,13 +86,39 @@ def _lower_store(call: Call, ctx: LowerContext) -> Stmt:
 
 
 def _stored(call: Call, ctx: LowerContext, **attrs: bool) -> Stmt:
-    """attrs: add: what is stored is added to what is there."""
+    """attrs: add: what is stored is added to what is there. Each warpgroup of several stores its own rows: those that it has written can
+    leave before the others arrive."""
+    threads = threads_of(ctx)
+    parts = threads.count // GROUP if threads.groups is not None and threads.count % GROUP == 0 and not attrs else 1
+    rows = _rows(call, ctx, parts) if parts > 1 else None
+    part = None if rows is None else (*rows, tirx.floordiv(threads.index, const(GROUP, "int32")))
     stores = _each_box(
-        call, ctx, lambda tensor, tile, swizzle: make_call("tl.tma_store", [tile, tensor], span=ctx.span, swizzle=swizzle, **attrs)
+        call, ctx, lambda tensor, tile, swizzle: make_call("tl.tma_store", [tile, tensor], span=ctx.span, swizzle=swizzle, **attrs), part
     )
     wait = Evaluate(make_call("tl.bulk_wait", [const(0, "int32")], span=ctx.span, read=True), ctx.span)
     issue = seq([stores, _do("tl.bulk_commit", [], ctx), wait])
-    return seq([_do("tl.fence_proxy_async", [], ctx), _first_thread(issue, ctx)])
+    fence = _do("tl.fence_proxy_async", [], ctx)
+    if part is None:
+        return seq([fence, _first_thread(issue, ctx)])
+    one = tirx.EQ(tirx.floormod(threads.index, const(GROUP, "int32")), const(0, "int32"))
+    return seq([fence, IfThenElse(one, issue, None, ctx.span)])
+
+
+def _rows(call: Call, ctx: LowerContext, parts: int) -> tuple[Boxes, int, int] | None:
+    """The boxes of a store with their rows divided, the dimension of the tensor that rows are, and rows of a part; None if they cannot
+    be divided where a swizzle begins anew."""
+    found = sides(call)
+    assert found is not None
+    boxes = boxes_of(call, ctx.passes.shared_layouts.get(found[1].source))
+    wide = [k for k, dim in enumerate(boxes.dims) if boxes.tensor[dim] > 1]
+    if len(wide) < 2 or boxes.counts[wide[0]] > 1:
+        return None
+    dim, place = boxes.dims[wide[0]], boxes.places[wide[0]]
+    rows, rest = divmod(boxes.tensor[dim], parts)
+    if rest or rows % PERIOD_ROWS:
+        return None
+    tensor, shared = (tuple(rows if d == at else e for d, e in enumerate(box)) for box, at in ((boxes.tensor, dim), (boxes.shared, place)))
+    return replace(boxes, tensor=tensor, shared=shared), dim, rows
 
 
 def _accepts_reduce(call: Call, ctx: LowerContext) -> str | None:
@@ -102,9 +141,10 @@ def _first_thread(body: Stmt, ctx: LowerContext) -> Stmt:
     return IfThenElse(tirx.EQ(threads_of(ctx).index, const(0, "int32")), body, None, ctx.span)
 
 
-def _each_box(call: Call, ctx: LowerContext, issue: Any) -> Stmt:
+def _each_box(call: Call, ctx: LowerContext, issue: Any, mine: tuple[Boxes, int, int, Expr] | None = None) -> Stmt:
     """`issue(block of the tensor, block of the tile, swizzle)` for every box, in loops over those dimensions that have several. Of a tile
-    that the blocks of a cluster share each issues its part, or the first one everything."""
+    that the blocks of a cluster share each issues its part, or the first one everything. mine: the boxes of one part of several, the
+    dimension of the tensor along which the parts lie, elements from part to part, the number of the part."""
     assert isinstance(ctx.kernel, KernelRegion)
     found = sides(call)
     assert found is not None
@@ -116,6 +156,9 @@ def _each_box(call: Call, ctx: LowerContext, issue: Any) -> Stmt:
     if part is not None:
         boxes, dim, step = part
         shift[dim] = call.args[3] * const(step, "int32")
+    elif mine is not None:
+        boxes, dim, step, number = mine
+        shift[dim] = number * const(step, "int32")
     steps = {d: Var("box", "int32") for d, count in zip(boxes.dims, boxes.counts, strict=True) if count > 1}
     of_tile = {p: steps[d] for d, p in zip(boxes.dims, boxes.places, strict=True) if d in steps}
     of_part = {p: shift[d] for d, p in zip(boxes.dims, boxes.places, strict=True) if d in shift}

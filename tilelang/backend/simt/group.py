@@ -139,7 +139,7 @@ class Group:
             self.whole_warp(mask, site)
             self.where, self.waits_for = site, None
             self.moved()
-            return self.batch.barriers.arrive_block(self.one_warp, ident, count, site, self.clock.tick(site))
+            return self.batch.barriers.arrive_block(self.one_warp, int(np.ravel(ident)[0]), count, site, self.clock.tick(site))
         active = self._active(mask).reshape(-1, self.n if isinstance(self.block, int) else self.batch.lanes_per_block)
         arrived = active.sum(1)
         wanted = self.batch.threads if count is None else count
