@@ -47,6 +47,11 @@ _BITS = (tirx.BitwiseAnd, tirx.BitwiseOr, tirx.BitwiseXor)
 _QUOTIENTS = (tirx.FloorDiv, tirx.Div)
 _REMAINDERS = (tirx.FloorMod, tirx.Mod)
 COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
+# Sets of classes for the questions that are asked most: see `is_buffer` in ir/tvm_api.py.
+_ATOMS = frozenset((Var, IntImm))
+_TRUTHS = frozenset((*COMPARISONS, tirx.And, tirx.Or, tirx.Not))
+_DIVISIONS = frozenset((*_QUOTIENTS, *_REMAINDERS))
+_WRAPPING = frozenset((*_RING, *_QUOTIENTS, Call, tirx.LShift))
 _OPPOSITE = {tirx.LT: tirx.GE, tirx.LE: tirx.GT, tirx.GT: tirx.LE, tirx.GE: tirx.LT, tirx.EQ: tirx.NE, tirx.NE: tirx.EQ}
 _PURE_CALLS = frozenset((IF_THEN_ELSE, LIKELY, "tirx.popcount", "tirx.clz"))
 
@@ -103,7 +108,7 @@ def holds_load(expr: Expr) -> bool:
 
 def is_pure_call(node: Any) -> bool:
     """Is this call a function of its operands alone?"""
-    name = getattr(node.op, "name", "") if isinstance(node, Call) else ""
+    name = getattr(node.op, "name", "") if type(node) is Call else ""
     return name in _PURE_CALLS
 
 
@@ -295,7 +300,7 @@ class Facts:
     def sound(self, expr: Any) -> Any:
         """`expr` with stand-in variables for what the analyzer would misjudge; `expr` itself if there is nothing. Unsigned values are
         told as int64: the analyzer fails for 0 - x of an unsigned x."""
-        if not is_expr(expr) or (isinstance(expr, Var | IntImm) and not _is_unsigned(expr)) or (_affine(expr) and self._fits(expr, expr)):
+        if not is_expr(expr) or (type(expr) in _ATOMS and not _is_unsigned(expr)) or (_affine(expr) and self._fits(expr, expr)):
             return expr
         result = rewrite(expr, {Expr: self._sound_node})
         return expr if result.same_as(expr) else result
@@ -303,15 +308,16 @@ class Facts:
     def _sound_node(self, node: Expr, descend: Descend) -> Expr:
         if _is_unsigned(node):
             return self._unsigned(node, descend)
-        if isinstance(node, Var | IntImm):
+        kind = type(node)
+        if kind in _ATOMS:
             return node
         limits = type_range(dtype_of(node))
-        if isinstance(node, TensorLoad) or limits is None or (isinstance(node, Call) and not is_pure_call(node)):
+        if kind is TensorLoad or limits is None or (kind is Call and not is_pure_call(node)):
             return self.stand_in(node)
-        if isinstance(node, Cast):
+        if kind is Cast:
             return self._cast(node, descend)
         inner = descend.children(node)
-        if isinstance(inner, (*COMPARISONS, tirx.And, tirx.Or, tirx.Not)):
+        if type(inner) in _TRUTHS:
             return inner
         return self._judged(node, inner)
 
@@ -339,10 +345,9 @@ class Facts:
 
     def _judged(self, node: Expr, inner: Any) -> Expr:
         """`inner`, which is `node` of sound parts, if it is sound as well."""
-        if isinstance(inner, (*_QUOTIENTS, *_REMAINDERS)) and not self._divides(inner):
+        if type(inner) in _DIVISIONS and not self._divides(inner):
             return self._divided(node, inner)
-        wraps = isinstance(inner, (*_RING, *_QUOTIENTS, Call, tirx.LShift))
-        return self.stand_in(node) if wraps and not self._fits(inner, node) else inner
+        return self.stand_in(node) if type(inner) in _WRAPPING and not self._fits(inner, node) else inner
 
     def _fits(self, value: Expr, node: Expr) -> bool:
         """Is the mathematical value surely one that the type of `node` has? (One that may be infinite for the analyzer is not.)"""

@@ -90,7 +90,7 @@ class _Planner:
             return self.kernel
         if self._all_meet():
             apart = [set(range(len(self.requests))) - {k} for k in range(len(self.requests))]
-            return self._finish(self.kernel, self._pack(apart, 0), apart, {})
+            return self._finish(self.kernel, self._pack(apart, sum(r.bytes for r in self.requests)), apart, {})
         planner = self._planner()
         lives = life_ranges(planner.tree)
         apart = self._apart(lives)
