@@ -12,7 +12,8 @@ from .work import WHEEL, Config, Operands, Part, Row, Side, values
 
 HEADS, DIM, ROPE = 128, 512, 64
 SCALE = (DIM + ROPE) ** -0.5
-TILES: tuple[Config, ...] = ({"stages": 2, "threads": 256}, {"stages": 1, "threads": 256}, {"stages": 2, "threads": 384})
+ROLES: Config = {"program": ("examples/mla_decode_roles", "mla_decode_roles")}  # says itself what each warpgroup does
+TILES: tuple[Config, ...] = ({"stages": 2, "threads": 256}, {"stages": 1, "threads": 256})
 
 
 def _products(_: Any, operands: Operands) -> Callable[[], Any]:
@@ -41,9 +42,9 @@ def _row(batch: int, length: int) -> Row:
             parts.append(Part(((q @ kv.T + q_rope @ k_rope.T) * SCALE).softmax(1) @ kv, 0, b))
         return tuple(parts)
 
-    sizes = {"batch": batch, "heads": HEADS, "seq": length, "dim": DIM, "rope": ROPE, "dtype": "bfloat16"}
+    sizes = {"batch": batch, "heads": HEADS, "seq": length, "dtype": "bfloat16"}
     sides = {
-        **tile_sides("examples/mla_decode", "mla_decode", sizes, TILES),
+        **tile_sides("examples/mla_decode", "mla_decode", sizes, (*TILES, ROLES), TILES),
         "bmm, softmax, bmm": Side(lambda config: None, _products),
     }
     work = 2.0 * HEADS * (2 * DIM + ROPE) * batch * length

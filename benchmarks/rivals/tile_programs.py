@@ -48,9 +48,10 @@ def tile_sides(
     module: str, function: str, sizes: Mapping[str, Any], ours: tuple[Config, ...], wheel: tuple[Config, ...] | None = None,
     order: Sequence[int] = (),
 ) -> dict[str, Side]:  # fmt: skip
-    """The two sides of a program `<module>.py:<function>`. sizes: its arguments; a configuration adds tile sizes, and under
-    "pass_configs" settings of the compiler. wheel: configurations of the public wheel, the same ones by default; () = it has no such side.
-    order: the inputs as the program takes them; the outputs come after them."""
+    """The two sides of a program `<module>.py:<function>`. sizes: its arguments; a configuration adds tile sizes, under "pass_configs"
+    settings of the compiler, and under "program" may name another program (module, function) for the same work. wheel: configurations
+    of the public wheel, the same ones by default; () = it has no such side. order: the inputs as the program takes them; the outputs
+    come after them."""
 
     def bind(kernel: Any, operands: Operands) -> Callable[[], Any]:
         inputs = [operands.inputs[k] for k in order] if order else operands.inputs
@@ -62,8 +63,9 @@ def tile_sides(
         return call
 
     def build(config: Config) -> Any:
-        tiles = {key: value for key, value in config.items() if key != "pass_configs"}
-        return compiled(getattr(programs_of(module), function)(**sizes, **tiles), config)
+        tiles = {key: value for key, value in config.items() if key not in ("pass_configs", "program")}
+        where, name = config.get("program", (module, function))
+        return compiled(getattr(programs_of(where), name)(**sizes, **tiles), config)
 
     sides = {OURS: Side(build, bind, ours, compiled=True)}
     if wheel != ():
