@@ -273,7 +273,9 @@ def test_products(shape, stages, transposed):
 def test_one_block_visits_many_tiles(monkeypatch, seed):
     monkeypatch.setattr(passes, "MULTIPROCESSORS", 3)
     program = gemm(300, 200, 96, block=(128, 64, 32), threads=256)
-    assert "one block a multiprocessor" in notes(program)[-1]
+    visits, roles = notes(program)[-2:]
+    assert "one block a multiprocessor" in visits
+    assert roles == "2 warpgroups compute, one more is the producer; 232 registers a thread, 40 of the producer"
     a, b, want = product(np.random.default_rng(4), 300, 200, 96, False)
     got = np.zeros((300, 200), np.float32)
     run(program, a, b, got, seed=seed)
@@ -281,7 +283,9 @@ def test_one_block_visits_many_tiles(monkeypatch, seed):
 
 
 def test_slots_as_memory_allows():
-    assert notes(gemm(512, 512, 512, block=(128, 256, 64), stages=9, threads=256))[0] == "a producer fetches a, b into 4 slots"
+    assert notes(gemm(512, 512, 512, block=(128, 256, 64), stages=9, threads=256))[0] == (
+        "a producer fetches a, b into 4 slots (shared memory has no room for 9)"
+    )
 
 
 def test_last_stage_has_no_release_left():
