@@ -393,7 +393,7 @@ class BarrierPlanner:
         if group is not None and node in self.narrow:
             first, thread = names[group, True] - min(group), self.kernel.threads[0][0]
             args = [tirx.floordiv(thread, const(GROUP_THREADS, "int32")) + const(first, "int32"), const(GROUP_THREADS, "int32")]
-            ids = {"narrow": len(group), "first": names[group, True]}
+            ids: dict[str, Any] = {"narrow": len(group), "first": names[group, True]}
             return Evaluate(make_call("tl.sync_threads", args, span=span, **ids), span)
         if group is not None:
             count = sum(t // GROUP_THREADS in group for t in range(self.kernel.num_threads))

@@ -85,7 +85,7 @@ def _lower_store(call: Call, ctx: LowerContext) -> Stmt:
     return _stored(call, ctx)
 
 
-def _stored(call: Call, ctx: LowerContext, **attrs: bool) -> Stmt:
+def _stored(call: Call, ctx: LowerContext, **attrs: Any) -> Stmt:
     """attrs: add: what is stored is added to what is there. Each warpgroup of several stores its own rows: those that it has written can
     leave before the others arrive."""
     threads = threads_of(ctx)

@@ -430,7 +430,6 @@ extern "C" __global__ void __launch_bounds__(256, 1) attention_kernel(const half
       tl::store_rounded(O_stage + tx % 4 * 2 + (((tx / 32 * 16 + r % 2 * 8 + tx % 32 / 4) * 8 + tx % 32 / 4) ^ r / 2) * 8, part);
     }
     tl::fence_proxy_async();
-    tl::fence_proxy_async();
     tl::named_barrier(1, 128);
     if (tx == 0) {
       tl::tma_store(&O_stage[0], O_map, 0, bx * 64, by);

@@ -12,7 +12,7 @@ __device__ __forceinline__ void wgmma_m64n64k16_f32_bf16_bf16_k_k(void* c, uint6
       : "l"(a), "l"(b), "r"((int)keep));
 }
 
-extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) dequant_gemm_kernel(const bfloat16_t* __restrict__ scales, const __grid_constant__ tl::tensor_map C_map, const __grid_constant__ tl::tensor_map A_map, const __grid_constant__ tl::tensor_map packed_map) {
+extern "C" __global__ void __launch_bounds__(256, 1) dequant_gemm_kernel(const bfloat16_t* __restrict__ scales, const __grid_constant__ tl::tensor_map C_map, const __grid_constant__ tl::tensor_map A_map, const __grid_constant__ tl::tensor_map packed_map) {
   extern __shared__ __align__(1024) uint8_t smem[];
   const int bx = blockIdx.x;
   const int by = blockIdx.y;
@@ -36,16 +36,17 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) d
   if (tx == 0) {
     tl::mbarrier_init(&A_shared_packed_shared_full[0], 1);
     tl::mbarrier_init(&A_shared_packed_shared_full[1], 1);
-    tl::mbarrier_init(&A_shared_packed_shared_empty[0], 8);
-    tl::mbarrier_init(&A_shared_packed_shared_empty[1], 8);
+    tl::mbarrier_init(&A_shared_packed_shared_empty[0], 4);
+    tl::mbarrier_init(&A_shared_packed_shared_empty[1], 4);
     tl::fence_barrier_init();
   }
-  tl::cluster_arrive_relaxed();
-  tl::cluster_wait();
+  __syncthreads();
   tl::launch_dependents();
   tl::wait_for_kernels_before();
   // golden_programs.py:111
   if (tx / 128 == 0) {
+    // golden_programs.py:114
+    bfloat16_t* const B_shared_odd = reinterpret_cast<bfloat16_t*>(smem);
     // golden_programs.py:117
     int ko_count = 0;
     // golden_programs.py:114
@@ -61,7 +62,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) d
       }
     }
     // golden_programs.py:117
-    for (int ko = 0; ko < 16; ++ko) {
+    for (int ko = 0; ko < 8; ++ko) {
       const int slot = ko_count % 2;
       const int phase = ko_count / 2 % 2;
       tl::mbarrier_wait(&A_shared_packed_shared_full[slot], phase);
@@ -69,7 +70,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) d
       tl::fence_proxy_async();
       tl::wgmma_wait<0>();
       tl::settle<32>(&C_local[0]);
-      tl::named_barrier(1, 128);
+      tl::named_barrier(2, 128);
       #pragma unroll
       for (int step = 0; step < 2; ++step) {
         // golden_programs.py:122
@@ -78,7 +79,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) d
         for (int lane = 0; lane < 8; lane += 2) {
           tl::set_pair(part, lane, ((tl::halves((int)(uint8_t)(packed_shared[(slot * 64 + step * 32 + tx / 4) * 16 + tx % 4 * 4 + lane / 2] >> (uint8_t)(lane % 2 * 4)), (int)(uint8_t)(packed_shared[(slot * 64 + step * 32 + tx / 4) * 16 + tx % 4 * 4 + (lane + 1) / 2] >> (uint8_t)((lane + 1) % 2 * 4))) & 0x000f000fu) | 0x43004300u));
         }
-        tl::store_pack(B_shared + (tx / 4 * 32 + (tx % 4 ^ tx % 32 / 8) * 8) + step * 1024, (part - bfloat16_t::from_bits(0x4308 /* 136.0 */)) * scales[(bx * 64 + step * 32 + tx / 4) * 16 + ko]);
+        tl::store_pack(B_shared + (tx / 4 * 32 + (tx % 4 ^ tx % 32 / 8) * 8) + step * 1024, (part - bfloat16_t::from_bits(0x4308 /* 136.0 */)) * scales[(bx * 64 + step * 32 + tx / 4) * 16 + ko * 2]);
       }
       // golden_programs.py:123
       tl::fence_proxy_async();
@@ -92,17 +93,50 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) d
       // golden_programs.py:117
       if (ko > 0) {
         __syncwarp();
-        if (tx % 32 < 2) {
-          tl::mbarrier_arrive(&A_shared_packed_shared_empty[tl::wrapping_sub<int>(ko_count, 1) % 2], tx % 32);
+        if (tx % 32 == 0) {
+          tl::mbarrier_arrive(&A_shared_packed_shared_empty[tl::wrapping_sub<int>(ko_count, 1) % 2]);
         }
+      }
+      ko_count = tl::wrapping_add<int>(ko_count, 1);
+      const int slot_1 = ko_count % 2;
+      const int phase_1 = ko_count / 2 % 2;
+      tl::mbarrier_wait(&A_shared_packed_shared_full[slot_1], phase_1);
+      // golden_programs.py:120
+      tl::fence_proxy_async();
+      tl::wgmma_wait<0>();
+      tl::settle<32>(&C_local[0]);
+      tl::named_barrier(2, 128);
+      #pragma unroll
+      for (int step = 0; step < 2; ++step) {
+        // golden_programs.py:122
+        tl::pack<bfloat16_t, 8> part;
+        #pragma unroll
+        for (int lane = 0; lane < 8; lane += 2) {
+          tl::set_pair(part, lane, ((tl::halves((int)(uint8_t)(packed_shared[(slot_1 * 64 + step * 32 + tx / 4) * 16 + tx % 4 * 4 + lane / 2] >> (uint8_t)(lane % 2 * 4)), (int)(uint8_t)(packed_shared[(slot_1 * 64 + step * 32 + tx / 4) * 16 + tx % 4 * 4 + (lane + 1) / 2] >> (uint8_t)((lane + 1) % 2 * 4))) & 0x000f000fu) | 0x43004300u));
+        }
+        tl::store_pack(B_shared_odd + (tx / 4 * 32 + (tx % 4 ^ tx % 32 / 8) * 8) + step * 1024, (part - bfloat16_t::from_bits(0x4308 /* 136.0 */)) * scales[(bx * 64 + step * 32 + tx / 4) * 16 + ko * 2 + 1]);
+      }
+      // golden_programs.py:123
+      tl::fence_proxy_async();
+      tl::named_barrier(1, 128);
+      tl::wgmma_fence();
+      #pragma unroll
+      for (int s = 0; s < 2; ++s) {
+        wgmma_m64n64k16_f32_bf16_bf16_k_k(&C_local[0], tl::matrix<16, 512, 2>(tl::SHARED_START + ((slot_1 * 256 ^ s * 2) + 512)), tl::matrix<16, 512, 2>(tl::SHARED_START + s * 2), true);
+      }
+      tl::wgmma_commit();
+      // golden_programs.py:117
+      __syncwarp();
+      if (tx % 32 == 0) {
+        tl::mbarrier_arrive(&A_shared_packed_shared_empty[tl::wrapping_sub<int>(ko_count, 1) % 2]);
       }
       ko_count = tl::wrapping_add<int>(ko_count, 1);
     }
     tl::wgmma_wait<0>();
     tl::settle<32>(&C_local[0]);
     __syncwarp();
-    if (tx % 32 < 2) {
-      tl::mbarrier_arrive(&A_shared_packed_shared_empty[tl::wrapping_sub<int>(ko_count, 1) % 2], tx % 32);
+    if (tx % 32 == 0) {
+      tl::mbarrier_arrive(&A_shared_packed_shared_empty[tl::wrapping_sub<int>(ko_count, 1) % 2]);
     }
     // golden_programs.py:124
     tl::fence_proxy_async();
@@ -117,13 +151,11 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) d
       tl::store_pack(C_stage + tx % 2 * 2 + (((tx / 32 * 16 + r % 2 * 8 + tx % 32 / 4) * 8 + (tx % 4 / 2 ^ tx % 32 / 4)) ^ r / 2 * 2) * 4, C_stage_v);
     }
     tl::fence_proxy_async();
-    tl::fence_proxy_async();
     tl::named_barrier(1, 128);
     if (tx == 0) {
       tl::tma_store(&C_stage[0], C_map, bx * 64, by * 64);
       tl::bulk_commit();
     }
-    tl::fence_proxy_async();
     if (tx == 0) {
       tl::bulk_wait_read<0>();
     }
@@ -138,7 +170,6 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) d
       tl::store_pack(C_stage_1 + tx % 2 * 2 + (((tx / 32 * 16 + r % 2 * 8 + tx % 32 / 4) * 8 + (tx % 4 / 2 ^ tx % 32 / 4)) ^ r % 8 / 2 * 2) * 4, C_stage_v);
     }
     tl::fence_proxy_async();
-    tl::fence_proxy_async();
     tl::named_barrier(1, 128);
     if (tx == 0) {
       tl::tma_store(&C_stage_1[0], C_map, bx * 64 + 32, by * 64);
@@ -152,24 +183,15 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(256, 1) d
   if (tx / 128 == 1) {
     if (tx == 128) {
       // golden_programs.py:117
-      int ko_count = 0;
       for (int ko = 0; ko < 16; ++ko) {
-        const int slot = ko_count % 2;
-        const int phase = ko_count / 2 % 2;
+        const int slot = ko % 2;
+        const int phase = ko % 4 / 2;
         tl::mbarrier_wait(&A_shared_packed_shared_empty[slot], phase ^ 1);
         tl::mbarrier_arrive_expect_tx(&A_shared_packed_shared_full[slot], 5120);
         // golden_programs.py:118
-        tl::tma_multicast(A_shared + bx * 1024 + slot * 2048, A_map, &A_shared_packed_shared_full[slot], 3, ko * 32, by * 64 + bx * 32);
+        tl::tma_load(&A_shared[ko % 2 * 256 * 8], A_map, &A_shared_packed_shared_full[slot], ko * 32, by * 64);
         // golden_programs.py:119
-        tl::tma_load(&packed_shared[slot * 1024], packed_map, &A_shared_packed_shared_full[slot], ko * 16, bx * 64);
-        // golden_programs.py:117
-        ko_count = tl::wrapping_add<int>(ko_count, 1);
-      }
-      // golden_programs.py:111
-      for (int turn = 0; turn < 2; ++turn) {
-        const int slot = tl::wrapping_add<int>(ko_count, turn) % 2;
-        const int phase = tl::wrapping_add<int>(ko_count, turn) / 2 % 2;
-        tl::mbarrier_wait(&A_shared_packed_shared_empty[slot], phase ^ 1);
+        tl::tma_load(&packed_shared[ko % 2 * 1024], packed_map, &A_shared_packed_shared_full[slot], ko * 16, bx * 64);
       }
     }
   }
