@@ -55,6 +55,7 @@ class Server:
 
     def attempt(self, row: str, side: str, config: Config) -> dict[str, Any]:
         """Build, run once, compare: whoever times it later finds it in the cache on disk."""
+        self.close()
         work = table()[row]
         one, operands = work.sides[side], work.make()
         call = one.bind(one.build(config), operands)
