@@ -53,6 +53,17 @@ static inline float cvt_f32_bf16(uint16_t x) { return host_bits<float>((uint32_t
   HOST_PAIR(max_##type, widen, narrow, fmaxf(a, b))
 static inline uint32_t cvt_rn_f16x2_f32(float high, float low) { return (uint32_t)cvt_rn_f16_f32(high) << 16 | cvt_rn_f16_f32(low); }
 static inline uint32_t cvt_rn_bf16x2_f32(float high, float low) { return (uint32_t)cvt_rn_bf16_f32(high) << 16 | cvt_rn_bf16_f32(low); }
+// 8-bit floats with 1 sign, `exponents` and `mantissa` bits: the value from its parts.
+static inline uint16_t f16_of_small(uint8_t x, int exponents, int mantissa, bool is_nan, bool is_inf) {
+  int exponent = (x & 0x7f) >> mantissa, part = x & ((1 << mantissa) - 1), bias = (1 << (exponents - 1)) - 1;
+  float value = exponent ? ldexpf((float)(part | 1 << mantissa), exponent - bias - mantissa) : ldexpf((float)part, 1 - bias - mantissa);
+  if (is_inf) value = host_bits<float>(0x7f800000u);
+  return is_nan ? (uint16_t)0x7fffu : (uint16_t)(cvt_rn_f16_f32(value) | (uint32_t)(x & 0x80) << 8);
+}
+static inline uint16_t f16_of_e4m3(uint8_t x) { return f16_of_small(x, 4, 3, (x & 0x7f) == 0x7f, false); }
+static inline uint16_t f16_of_e5m2(uint8_t x) { return f16_of_small(x, 5, 2, (x & 0x7f) > 0x7c, (x & 0x7f) == 0x7c); }
+static inline uint32_t cvt_rn_f16x2_e4m3x2(uint16_t x) { return (uint32_t)f16_of_e4m3((uint8_t)(x >> 8)) << 16 | f16_of_e4m3((uint8_t)x); }
+static inline uint32_t cvt_rn_f16x2_e5m2x2(uint16_t x) { return (uint32_t)f16_of_e5m2((uint8_t)(x >> 8)) << 16 | f16_of_e5m2((uint8_t)x); }
 HOST_PAIRS(f16x2, cvt_f32_f16, cvt_rn_f16_f32)
 HOST_PAIRS(bf16x2, cvt_f32_bf16, cvt_rn_bf16_f32)
 

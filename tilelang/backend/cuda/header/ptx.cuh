@@ -39,6 +39,20 @@ static __device__ __forceinline__ uint32_t cvt_rn_bf16x2_f32(float high, float l
   return r;
 }
 
+#if __CUDA_ARCH__ >= 890
+// Two 8-bit floats as two float16, exactly; NaN stays NaN.
+static __device__ __forceinline__ uint32_t cvt_rn_f16x2_e4m3x2(uint16_t x) {
+  uint32_t r;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(r) : "h"(x));
+  return r;
+}
+static __device__ __forceinline__ uint32_t cvt_rn_f16x2_e5m2x2(uint16_t x) {
+  uint32_t r;
+  asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(r) : "h"(x));
+  return r;
+}
+#endif
+
 // Two 16-bit floats in one register. `rn`: rounded after each operation, never fused with another.
 #define TL_PTX_PAIR(name, instruction)                                            \
   static __device__ __forceinline__ uint32_t name(uint32_t a, uint32_t b) {       \

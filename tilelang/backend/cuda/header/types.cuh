@@ -96,6 +96,10 @@ template <int B, int E, int M, int Bias, int Largest, int Overflow, int NaN, int
   static constexpr uint32_t sign_bit = 1u << (B - 1);
 
   __device__ __forceinline__ operator float() const {
+#if __CUDA_ARCH__ >= 890
+    if constexpr (B == 8 && E == 4 && NaN == 0x7f) return tl::ptx::cvt_f32_f16((uint16_t)tl::ptx::cvt_rn_f16x2_e4m3x2(bits));  // e4m3fn
+    if constexpr (B == 8 && E == 5 && NaN == 0x7e) return tl::ptx::cvt_f32_f16((uint16_t)tl::ptx::cvt_rn_f16x2_e5m2x2(bits));  // e5m2
+#endif
     uint32_t magnitude = bits & (sign_bit - 1u);
     // The pattern moved to float32's place is the value times a power of two, subnormals included.
     uint32_t value = tl::bits_of(tl::float_of(magnitude << (23 - M)) * tl::float_of((uint32_t)(254 - Bias) << 23));
