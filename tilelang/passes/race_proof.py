@@ -32,7 +32,7 @@ class RaceProof:
 
     def may_race(self, first: Footprint, second: Footprint, unit: int = 1) -> bool:
         """Could different threads touch one element, at least one of them writing? unit: threads that do not count as different: so many
-        consecutive ones."""
+        consecutive ones, whole warps or one. What lanes of a warp write for each other belongs to their warp."""
         if not (first.writes or second.writes) or (first.atomic and second.atomic) or not first.root.same_as(second.root):
             return False
         if not first.buffer.same_as(second.buffer) or len(first.dims) != len(second.dims):
@@ -136,7 +136,7 @@ def _race(first: Footprint, second: Footprint, differences: list[list[int] | Non
             return False
         if len(cases) == 1:
             kept.append((a.rel, b.rel + cases[0]))
-    if first.warp_wide or second.warp_wide:
+    if unit == 1 and (first.warp_wide or second.warp_wide):
         return _any_common(kept, first, second)
     threads_a, threads_b = first.threads // unit, second.threads // unit
     if not kept:
