@@ -195,10 +195,12 @@ def ptx_wait_group(num: int = 0) -> None:
 
 
 def pdl_trigger() -> None:
-    """Let the dependent kernel start (programmatic launch; a hint)."""
+    """Let the next kernel of the stream begin before this one has ended (programmatic dependent launch). A hint: kernels for sm_90 and
+    later do so by themselves, as early as they can."""
     _hint("pdl_trigger")
 
 
 def pdl_sync() -> None:
-    """Wait for the kernel before (programmatic launch; implied where launches run in order)."""
+    """Wait until the kernels before this one have ended and what they wrote is visible. A hint: kernels that may begin earlier (sm_90 and
+    later) wait by themselves before their first access to a tensor."""
     _hint("pdl_sync")
