@@ -68,14 +68,13 @@ def test_panels_between_products():
     order = []
     walk(found[0].body, {Call: lambda call: order.append(op_name(call).rpartition(".")[2])})
     consumer = [name for name in order if name in ("gemm", "copy", "slot_release", "mbarrier_wait")]
-    # two panels of 64 columns beside the first two products, two more products in the loop, the result kept, the last tile's panels
-    assert consumer[:13] == [
-        "mbarrier_wait", "gemm", "copy", "mbarrier_wait", "gemm", "copy", "slot_release", "slot_release",
-        "mbarrier_wait", "gemm", "slot_release", "copy", "copy",
+    # two iterations with one panel of 64 columns each, the other iterations; the result is kept; the last tile's panels
+    assert consumer[:11] == [
+        "mbarrier_wait", "gemm", "slot_release", "copy", "copy", "mbarrier_wait", "gemm", "slot_release", "copy", "copy", "copy",
     ]  # fmt: skip
     conditions = []
     walk(found[0].body, {IfThenElse: lambda s: conditions.append(str(s.condition))})
-    assert conditions.count("0 < turn") + conditions.count("turn > 0") == 2
+    assert sum("turn" in condition for condition in conditions) == 1
 
 
 @pytest.mark.parametrize(("program", "reason"), [

@@ -18,7 +18,22 @@ from ..ir.context import PassContext
 from ..ir.dialect import ANNOTATION_TILES, ATTR_REDUCE_SCOPE, ATTR_WS, attr, make_call, op_name
 from ..ir.effects import calls_of
 from ..ir.kernel import KernelRegion, map_kernels, rebuild_body
-from ..ir.tvm_api import AttrStmt, Evaluate, For, IfThenElse, PrimFunc, SeqStmt, Stmt, Var, While, seq
+from ..ir.rewrite import uses
+from ..ir.tvm_api import (
+    AttrStmt,
+    Evaluate,
+    Expr,
+    For,
+    IfThenElse,
+    PrimFunc,
+    SeqStmt,
+    Stmt,
+    Var,
+    While,
+    linear_coefficients,
+    seq,
+    tirx,
+)  # fmt: skip
 from .store_boxes import StoreBoxes
 from .thread_uniformity import BLOCK_BARRIERS
 from .uniformity import LEAVE
@@ -235,26 +250,39 @@ class _Order:
         self._follow(parent, left)
 
     def _stops(self, nodes: list[_Node], left: tuple[Stmt, ...]) -> bool:
-        waited: set[str] = set()  # conditions under which the thread has waited by then
         for node in nodes:
-            if node.kind == "if" and str(node.stmt.condition) in waited:  # pyright: ignore[reportAttributeAccessIssue]
-                continue
             for later in [n for n in _nodes(node) if n.kind == "store"]:
-                if self.boxes.apart(self.store.stmt, later.stmt, left):
+                if self.boxes.apart(self.store.stmt, later.stmt, left) or self._only_once(later, left):
                     continue
                 same = isinstance(later.stmt, IfThenElse) and str(later.stmt.condition) == self.thread
-                (self.mine if same else self.others).append(later)
+                if same:  # before the whole statement, so that what is inside of a loop there waits once
+                    self.mine.append(node)
+                else:
+                    self.others.append(later)
                 if same and later is node:  # it waits for all before it
                     return True
-                if same and _plainly_in(later, node):
-                    waited.add(str(node.stmt.condition))  # pyright: ignore[reportAttributeAccessIssue]
+        return False
+
+    def _only_once(self, later: _Node, left: tuple[Stmt, ...]) -> bool:
+        """Are both stores in a branch for one iteration of the loop whose next iteration is looked at?"""
+        loop = left[-1] if left else None
+        node, around = later.parent, set(map(id, _ancestors(self.store)))
+        while isinstance(loop, For) and node is not None and node.stmt is not loop:
+            if id(node) in around and node.kind == "if" and _names_iteration(node.stmt.condition, loop.loop_var):  # pyright: ignore[reportAttributeAccessIssue]
+                return True
+            node = node.parent
         return False
 
 
-def _plainly_in(store: _Node, branch: _Node) -> bool:
-    """Is the store executed whenever the condition of the branch holds? One that reads memory may change."""
-    node = store.parent
-    while node is not None and node is not branch and node.kind in ("seq", "attr"):
+def _ancestors(node: _Node) -> Iterator[_Node]:
+    while node.parent is not None:
         node = node.parent
-    plain = node is branch and branch.kind == "if" and len(branch.children) == 1
-    return plain and not accesses(branch.stmt.condition)  # pyright: ignore[reportAttributeAccessIssue]
+        yield node
+
+
+def _names_iteration(condition: Expr, var: Var) -> bool:
+    """Does it hold for one value of the variable at most, whatever else it names? (That is the same in all iterations, or is memory.)"""
+    if not isinstance(condition, tirx.EQ) or accesses(condition):
+        return False
+    found = linear_coefficients(condition.a - condition.b, [var])
+    return found is not None and found[0][0] != 0 and not uses(found[1], var)

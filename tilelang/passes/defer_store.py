@@ -3,7 +3,7 @@
 In: the loop of a block over its tiles (`persistent_grid`), which ends with a copy of a whole fragment to a tensor of 16-bit elements,
 and the pipelined loop of products in it. Out: the consumers' form
 
-    for turn:  the loop's first n iterations, each:  wait;  product;  if turn > 0: panel c of the tile before;  release of the slot before
+    for turn:  the loop's first n iterations, each:  wait;  product;  if turn > 0: panel c of the tile before;  release of the slot
                its other iterations;  what follows them;  packed = the result
     at the end all of `packed`
 
@@ -39,14 +39,12 @@ from ..ir.tvm_api import (
     const,
     decl_buffer,
     dtype_of,
-    load,
     region,
     seq,
     shape_of,
     tirx,
 )  # fmt: skip
-from .pipeline_copies import with_version
-from .rings import RingLoop, count_one, mbarrier, release_slot, slot_of
+from .rings import RingLoop
 from .tma_boxes import PANELS
 
 KEY_OFF = "tl.disable_deferred_store"
@@ -82,28 +80,28 @@ class Deferral:
         node = self.tiles
         return For(node.loop_var, node.min, node.extent, node.kind, body, node.thread_binding, node.annotations, node.step, node.span)
 
-    def peeled(self, counter: Var, rest: Callable[[For], Stmt], descend: Callable[[Stmt], Stmt]) -> Stmt:
-        """The loop of products: its first iterations with the panels of the tile before, then the others, whose bodies `rest` makes."""
-        node, (ring,), span = self.ours.found.node, self.ours.rings, self.ours.found.node.span
-        turn = self.tiles.loop_var
+    def peeled(self, part: Callable[[For, Callable[[Expr], Stmt]], Stmt]) -> Stmt:
+        """The loop of products in two parts: its first iterations, each with a panel of the tile before, and the others. part(loop, after):
+        the loop with the products and, behind them, after(iteration)."""
+        node, turn = self.ours.found.node, self.tiles.loop_var
         names, place = self._place(tirx.Max(turn - const(1, dtype_of(turn)), const(0, dtype_of(turn))))
-        stmts: list[Stmt] = [*names]
-        for k in range(self.panels):
-            number = load(counter, [0])
-            slot, phase, named = slot_of(number, self.ours.slots, span)
-            stmts += [*named, mbarrier("wait", ring.full, slot, span, phase)]
-            at = {node.loop_var: node.min + const(k, dtype_of(node.min))}
-            stmts += [with_version(descend(substitute(s, at)), ring.versions, slot) for s in self.ours.found.rest()]
-            stmts.append(IfThenElse(turn > const(0, dtype_of(turn)), self._panel(k, place), None, self.store.span))
-            if k > 0:
-                stmts.append(release_slot(self.ours, ring, number - const(1, "int32"), behind=1))
-            if k == self.panels - 1:
-                stmts.append(release_slot(self.ours, ring, number))
-            stmts.append(count_one(counter, span))
         first = const(self.panels, dtype_of(node.extent))
+
+        def panel_of(var: Expr) -> Stmt:
+            chosen: Stmt | None = None
+            for k in reversed(range(self.panels)):
+                here = tirx.EQ(var - node.min, const(k, dtype_of(var)))
+                chosen = IfThenElse(here, self._panel(k, place), chosen, self.store.span)
+            assert chosen is not None
+            return IfThenElse(turn > const(0, dtype_of(turn)), chosen, None, self.store.span)
+
+        with_panels = part(self._iterations(node.min, first), panel_of)
+        return seq([*names, with_panels, part(self._iterations(node.min + first, node.extent - first), lambda _: seq([]))])
+
+    def _iterations(self, low: Expr, extent: Expr) -> For:
+        node = self.ours.found.node
         var = Var(str(node.loop_var.name), dtype_of(node.loop_var))
-        others = For(var, node.min + first, node.extent - first, node.kind, node.body, node.thread_binding, None, node.step, span)
-        return seq([*stmts, rest(others)])
+        return For(var, low, extent, node.kind, node.body, node.thread_binding, None, node.step, node.span)
 
     def last(self) -> Stmt:
         """The last tile's result, behind the loop."""

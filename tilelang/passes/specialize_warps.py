@@ -13,7 +13,7 @@ with s = i % n and p = i / n % 2, i counting the executions of the loop's body. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from ..ir.access import accesses, allocations, view_roots
@@ -263,7 +263,7 @@ class _Specializer:
             counter = counter_of(ours, counters)
             if self.deferral is not None and ours is self.deferral.ours and counter is not None:
                 counters.append(AllocBuffer(self.deferral.packed, None, node.span))
-                return self.deferral.peeled(counter, lambda others: self._plain(ours, others, counter, descend), descend)
+                return self.deferral.peeled(lambda part, after: self._plain(ours, part, counter, descend, after))
             skew = self._skew(ours)
             if skew is not None:
                 return skewed(ours, skew, counter, [descend(s) for s in ours.found.rest()], self.kernel)
@@ -274,9 +274,10 @@ class _Specializer:
 
         return counters, rewrite(body, {For: loop})
 
-    def _plain(self, ours: RingLoop, node: For, counter: Var | None, descend: Descend) -> Stmt:
-        """The loop in its order. node: the loop, or the part of its iterations that is left."""
+    def _plain(self, ours: RingLoop, node: For, counter: Var | None, descend: Descend, after: Callable[[Expr], Stmt] | None = None) -> Stmt:
+        """The loop in its order. node: the loop, or a part of its iterations. after(iteration): what else is done, beside its products."""
         body = self._uses(ours, number_of(ours, ours.found.node.loop_var, counter), descend)
+        body = body if after is None else seq([body, after(ours.found.node.loop_var)])
         if counter is not None:
             body = seq([body, count_one(counter, node.span)])
         if ours.found.guard is not None:
