@@ -21,6 +21,7 @@ from .reduce import REDUCE
 from .scan import SCAN
 from .split_products import split_products
 from .staged_store import STAGED_STORE
+from .stmatrix import STMATRIX
 from .tma import TMA_LOAD, TMA_REDUCE, TMA_STORE
 from .warpgroup_gemm import WGMMA
 
@@ -39,5 +40,5 @@ SLOTS = {
     )
 }
 LOWERINGS: tuple[Lowering, ...] = (
-    TMA_LOAD, TMA_STORE, TMA_REDUCE, STAGED_STORE, ASYNC_COPY, COPY_AND_EMPTY_GROUP, WGMMA, MMA, REDUCE, SCAN,
+    TMA_LOAD, TMA_STORE, TMA_REDUCE, STAGED_STORE, STMATRIX, ASYNC_COPY, COPY_AND_EMPTY_GROUP, WGMMA, MMA, REDUCE, SCAN,
 )  # fmt: skip
