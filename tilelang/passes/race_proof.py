@@ -28,11 +28,18 @@ class RaceProof:
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
         self._known: dict[Any, bool] = {}
+        self._pairs: dict[tuple[int, int, int], tuple[Footprint, Footprint, bool]] = {}  # the same two objects come round many times
         self._differences: dict[Any, Any] = {}
 
     def may_race(self, first: Footprint, second: Footprint, unit: int = 1) -> bool:
         """Could different threads touch one element, at least one of them writing? unit: threads that do not count as different: so many
         consecutive ones, whole warps or one. What lanes of a warp write for each other belongs to their warp."""
+        pair = id(first), id(second), unit
+        if pair not in self._pairs:
+            self._pairs[pair] = first, second, self._may_race(first, second, unit)
+        return self._pairs[pair][2]
+
+    def _may_race(self, first: Footprint, second: Footprint, unit: int) -> bool:
         if not (first.writes or second.writes) or (first.atomic and second.atomic) or not first.root.same_as(second.root):
             return False
         if not first.buffer.same_as(second.buffer) or len(first.dims) != len(second.dims):
