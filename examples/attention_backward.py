@@ -56,8 +56,12 @@ def finish(dQ_sum, dQ, batch, heads, rows, dim, block):
         T.copy(total, dQ[b, h, m * block, 0])
 
 
-def attention_backward(batch, heads, seq, dim, causal, block_M=64, block_N=128, stages=2, threads=256, dtype="float16"):
-    """block_M queries by block_N keys. LSE: the natural logarithm of each row's sum of exp(Q K / sqrt(dim))."""
+def attention_backward(  # noqa: PLR0915
+    batch, heads, seq, dim, causal, block_M=64, block_N=128, stages=2, threads=256, dtype="float16", section=8
+):  # fmt: skip
+    """block_M queries by block_N keys. LSE: the natural logarithm of each row's sum of exp(Q K / sqrt(dim)). section: heads whose blocks
+    run at the same time: a causal kernel begins with the keys that most queries see."""
+    section = min(section, batch * heads)
     rows = (seq + block_M - 1) // block_M * block_M
     tensor = T.Tensor((batch, heads, seq, dim), dtype)
 
@@ -71,7 +75,8 @@ def attention_backward(batch, heads, seq, dim, causal, block_M=64, block_N=128, 
         dQ_sum = T.alloc_global((batch, heads, rows, dim), "float32")
         prepare(O, dO, LSE, lse, delta, dQ_sum, batch, heads, seq, rows, dim, block_M, dtype)
 
-        with T.Kernel(T.ceildiv(seq, block_N), heads, batch, threads=threads) as (n, h, b):
+        with T.Kernel(section, T.ceildiv(seq, block_N), T.ceildiv(batch * heads, section), threads=threads) as (x, n, z):
+            b, h = (z * section + x) // heads, (z * section + x) % heads
             K_shared = T.alloc_shared((block_N, dim), dtype)
             V_shared = T.alloc_shared((block_N, dim), dtype)
             Q_shared = T.alloc_shared((block_M, dim), dtype)
