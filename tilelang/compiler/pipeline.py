@@ -35,6 +35,7 @@ from ..passes.partition_loops import partition_loops
 from ..passes.plan_shared import plan_shared
 from ..passes.relax_waits import relax_waits
 from ..passes.simplify import simplify
+from ..passes.thread_parts import thread_parts
 from ..passes.widen_indices import widen_indices
 
 
@@ -51,6 +52,7 @@ STAGES = (
     Stage("check_program", TILE, check_program, tells=True),
     Stage("check_initialisation", TILE, check_initialisation, tells=True),
     Stage("name_effects", TILE, name_effects),
+    Stage("thread_parts", TILE, thread_parts),
     Stage("slot:tiles", TILE),  # a GPU: plan_pipeline, infer_layouts
     # tiles -> loops
     Stage("lower_tile_ops", LOOPS, lower_tile_ops),
