@@ -83,6 +83,39 @@ def test_signals_too_early_and_too_late(fault, report):
         tilelang.compile(neighbours(**fault), target="simt")(np.zeros((4, 64), np.float32))
 
 
+def shared_tile(mask=3, announced=True):
+    """Block 0 loads a tile for both blocks of a cluster."""
+
+    @T.prim_func
+    def main(A: T.Tensor((2, 16, 64), "float32"), B: T.Tensor((4, 16, 64), "float32")):
+        with T.Kernel(4, cluster_dims=2, threads=128) as bx:
+            bar = T.alloc_cluster_barrier([1])
+            tile = T.alloc_shared((16, 64), "float32")
+            if T.get_thread_binding() == 0:
+                if T.block_rank_in_cluster() == 1 and announced:
+                    T.mbarrier_expect_tx(bar, 16 * 64 * 4)
+                if T.block_rank_in_cluster() == 0:
+                    T.tma_copy(A[bx // 2, :, :], tile, barrier=bar, cluster_mask=mask)
+                T.barrier_arrive(bar)
+            T.barrier_wait(bar, 0)
+            T.copy(tile, B[bx, :, :])
+            T.cluster_sync()
+
+    return main
+
+
+def test_a_tile_for_all_blocks_of_the_cluster():
+    a, b = np.random.default_rng(3).standard_normal((2, 16, 64)).astype(np.float32), np.zeros((4, 16, 64), np.float32)
+    tilelang.compile(shared_tile(), target="simt")(a, b)
+    assert (b == np.repeat(a, 2, 0)).all()
+    with pytest.raises(SimtError, match=r"where nobody has written|has not landed|bytes"):
+        tilelang.compile(shared_tile(announced=False), target="simt")(a, b)
+    with pytest.raises(TileNotSupportedError, match="a copy to other blocks of the cluster without bulk copies"):
+        tilelang.compile(shared_tile(), target="simt -arch=sm_90")
+    with pytest.raises(TileValueError, match="cluster_mask=4 names no blocks of a cluster of 2"):
+        shared_tile(4)
+
+
 def test_half_of_the_cluster_arrives():
     @T.prim_func
     def main(A: T.Tensor((2,), "float32")):

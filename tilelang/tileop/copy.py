@@ -6,14 +6,15 @@ store. This file holds the rules that give a corner its extents; atomics on tile
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import TileValueError
+from ..errors import TileNotSupportedError, TileValueError
 from ..ir.builder import Builder, in_kernel
-from ..ir.dialect import BARRIER, CLUSTER_BARRIER, make_call
+from ..ir.dialect import BARRIER, CLUSTER_BARRIER, KERNEL_CLUSTER, attr, make_call
 from ..ir.expr import convert
-from ..ir.tvm_api import Call, Stmt, TensorLoad, TensorRegion, Var, is_buffer, load, region, seq, shape_of
+from ..ir.tvm_api import Call, Stmt, TensorLoad, TensorRegion, Var, is_buffer, load, location_of_span, region, seq, shape_of
 from .base import LowerContext, TileOperator
 from .loops import extents_of, may_overlap, nest, read, same_block, staged, wide_dims, write
 from .operands import Operand, is_one, less, operand, require_extent, same, scope_rank, shape_text
@@ -61,13 +62,21 @@ def tma_copy(
     a store (shared to global) is waited for by `T.tma_store_wait()`.
 
     barrier: a buffer made by `T.alloc_barrier`, or an element of one; required for loads. Operands as in `T.copy`.
-    On targets without that engine the data has arrived when the statement ends.
+    On targets without that engine the data has arrived when the statement ends. cluster_mask: a bit for each block of the cluster
+    that gets the tile of a load, at this place of its shared memory; bytes count at this barrier of each, and each of the other blocks
+    announces them itself (`T.mbarrier_expect_tx`). Needs the engine.
     """
     what = "T.tma_copy"
     hints = {
         "prefer_instruction": "bulk", "eviction_policy": eviction_policy, "cluster_mask": cluster_mask,
         "leader_scope_threads": leader_scope_threads, **_known(annotations),
     }  # fmt: skip
+    if cluster_mask is not None:
+        launch = in_kernel(what).kernel
+        dims = launch.facts["launch"].annotations.get(KERNEL_CLUSTER, [1]) if launch is not None else [1]
+        if not isinstance(cluster_mask, int) or not 0 < cluster_mask < 1 << math.prod(dims):
+            raise TileValueError(f"{what}: cluster_mask={cluster_mask} names no blocks of a cluster of {math.prod(dims)}",
+                                 remedy="set bits below the number of blocks of T.Kernel(..., cluster_dims=)")  # fmt: skip
     source, target = operand(src, "src", what), operand(dst, "dst", what)
     if barrier is None and scope_rank(source.scope) == 2 and scope_rank(target.scope) == 1:
         raise TileValueError(
@@ -205,6 +214,9 @@ def _mismatch(a: Operand, b: Operand, what: str, why: str) -> TileValueError:
 # ---------------------------------------------------------------- meaning
 def lower(call: Call, ctx: LowerContext) -> Stmt:
     """dst[...] = src[...] for every element, as if all of src were read first."""
+    if attr(call, "cluster_mask") not in (None, 1):
+        raise TileNotSupportedError("a copy to other blocks of the cluster without bulk copies", at=location_of_span(ctx.span),
+                                    remedy="use sm_90a, and a tile that bulk copies move (`explain` says why not)")  # fmt: skip
     src, dst = call.args[0], call.args[1]
     before: list[Stmt] = []
     if may_overlap(src, dst, ctx) and not same_block(src, dst):

@@ -70,7 +70,8 @@ def _accepts_store(call: Call, ctx: LowerContext) -> str | None:
 
 def _lower_load(call: Call, ctx: LowerContext) -> Stmt:
     barrier, ranks = call.args[2], int(attr(call, "ranks", 1))
-    mask = [const((1 << ranks) - 1, "int32")] if ranks > 1 else []
+    named = attr(call, "cluster_mask") or ((1 << ranks) - 1 if ranks > 1 else None)
+    mask = [const(int(named), "int32")] if named is not None else []
     loads = _each_box(
         call, ctx, lambda tensor, tile, swizzle: make_call("tl.tma_load", [tile, tensor, barrier, *mask], span=ctx.span, swizzle=swizzle)
     )
