@@ -88,12 +88,19 @@ def free_variables(kernel: KernelRegion) -> list[Var]:
     """Variables and buffers that the kernel uses and the host defines, in the order of their first use."""
     own: set[Var] = {v for v, _ in (*kernel.blocks, *kernel.threads)}
     used: dict[Var, None] = {}
+    noted: set[int] = set()  # addresses: a variable as a key is compared by way of TVM
+    buffers: set[int] = set()
 
     def note(var: Var) -> None:
-        used.setdefault(var)
+        if var.__chandle__() not in noted:
+            noted.add(var.__chandle__())
+            used.setdefault(var)
 
     def note_buffer(buffer: Var) -> None:
-        used.setdefault(buffer)
+        if buffer.__chandle__() in buffers:
+            return
+        buffers.add(buffer.__chandle__())
+        note(buffer)
         for extent in (*buffer.ty.shape, *buffer.ty.strides):
             walk(extent, {Var: note})
 
