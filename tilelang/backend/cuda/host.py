@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import TileNotSupportedError
-from ...ir.dialect import GLOBAL, LOCAL, op_name
+from ...ir.dialect import GLOBAL, KERNEL_CLUSTER, LOCAL, op_name
 from ...ir.kernel import KernelRegion, match_kernel
 from ...ir.rewrite import Descend, rewrite, substitute, walk
 from ...ir.tvm_api import (
@@ -236,6 +236,7 @@ class HostFunction:
         x, y, z = (tirx.Min(var, _int64(_MAX_GRID)) for var in grid)
         (bx, by, bz), (attribute, count) = facts.block, self._attributes(k)
         body: list[Stmt] = [
+            *self._whole_clusters(region, grid),
             self._set(0, _pair(x, y)), self._set(1, _pair(z, _int64(bx))), self._set(2, _int64(by | bz << 32)),
             self._set(3, _int64(facts.shared)), self._set(5, attribute), self._set(6, count),
             *self._parameters(k),
@@ -251,6 +252,16 @@ class HostFunction:
         for condition in reversed(some):
             launch = IfThenElse(condition, launch, None)
         return seq([*binds, launch])
+
+    def _whole_clusters(self, region: KernelRegion, grid: Sequence[Var]) -> list[Stmt]:
+        """Checks of extents that the call knows."""
+        found: list[Stmt] = []
+        for axis, ((_, extent), size) in enumerate(zip(region.blocks, region.annotations.get(KERNEL_CLUSTER, ()), strict=False)):
+            if not isinstance(extent, int) and int(size) > 1:
+                message = f"extent {axis} of the grid is no multiple of the {int(size)} blocks of a cluster"
+                whole = tirx.EQ(tirx.truncmod(grid[axis], _int64(int(size))), _int64(0))
+                found.append(AssertStmt(whole, StringImm("ValueError"), [StringImm(message)], region.span))
+        return found
 
     def _attributes(self, k: int) -> tuple[Expr, Expr]:
         """The address of the launch attributes of a kernel, and their number."""
