@@ -8,6 +8,7 @@ import pytest
 import tilelang
 import tilelang.language as T
 from tilelang.compiler.compile import lower_to
+from tilelang.ir.evaluate import evaluate
 from tilelang.ir.rewrite import walk
 from tilelang.ir.tvm_api import For, ForKind, IfThenElse, Stmt, Var, const, decl_buffer, load, store, tirx
 from tilelang.passes.idle_loops import skipped
@@ -52,6 +53,45 @@ def test_an_else_stays():
     branch = IfThenElse(load(scale, [r % 2]) > const(0.0, "float32"), scaled(acc, scale)(r), store(acc, const(0.0, "float32"), [r]))
     node = For(r, 0, 64, ForKind.UNROLLED, branch)
     assert skipped(node).same_as(node)
+
+
+def compared(known, kept=True):
+    """x[r] stays where column 4 r + t is before n; -1 elsewhere. known: are t and n positions?"""
+    x = decl_buffer((32,), "float32", "x", "local")
+    r, t, n = (Var(name, "int32") for name in "rtn")
+    inside = r * 4 + t < n
+    same, other = load(x, [r]), const(-1.0, "float32")
+    value = tirx.if_then_else(inside, same, other) if kept else tirx.if_then_else(inside, other, same)
+    node = For(r, 0, 32, ForKind.UNROLLED, store(x, value, [r]))
+    return node, skipped(node, (t, n) if known else ()), {t: 3, n: 50}
+
+
+def test_the_weakest_of_comparisons_that_differ_by_constants():
+    """Elements that stay are no work: the last column decides whether there is any."""
+    node, found, values = compared(True)
+    assert isinstance(found, IfThenElse) and found.then_case.same_as(node)
+    for n in (0, 3, 100, 126, 127, 128, 200):
+        some = any(4 * r + 3 >= n for r in range(32))
+        assert bool(evaluate(found.condition, {**dict(zip(values, (3, n), strict=True))})) == some
+
+
+def test_a_loop_that_does_not_begin_at_zero():
+    acc, scale = buffers()
+    r = Var("r", "int32")
+    changed = IfThenElse(tirx.NE(load(scale, [r // 32]), const(1.0, "float32")), store(acc, const(0.0, "float32"), [r]), None)
+    found = skipped(For(r, 32, 32, ForKind.UNROLLED, changed))
+    assert isinstance(found, IfThenElse) and "scale[1]" in str(found.condition) and "scale[0]" not in str(found.condition)
+
+
+def test_nothing_is_concluded_from_values_that_may_wrap_around():
+    node, found, _ = compared(False)
+    assert found.same_as(node)
+
+
+def test_an_element_that_is_written_where_the_condition_holds():
+    """`x = if_then_else(c, v, x)` writes where c holds: not a form that is looked for."""
+    node, found, _ = compared(True, kept=False)
+    assert found.same_as(node)
 
 
 def rescaled():

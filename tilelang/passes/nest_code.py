@@ -6,7 +6,7 @@ In: a `Nest` and the decision for each fragment (registers, or a shared scratch 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -146,9 +146,12 @@ def serial_loops(loops: Sequence[For], body: Stmt, span: Span | None) -> Stmt:
 
 
 # ---------------------------------------------------------------- loops over registers
-def over_registers(layout: LoopLayout, homes: Homes, threads: Threads, member: Sequence[Expr], vectors: bool = False) -> Stmt:
+def over_registers(
+    layout: LoopLayout, homes: Homes, threads: Threads, member: Sequence[Expr], vectors: bool = False, positions: Collection[Var] = ()
+) -> Stmt:  # fmt: skip
     """Each thread executes the iterations of the elements in its registers; the loop is to be unrolled. vectors: registers
-    with neighbouring elements are gathered in VECTORIZED loops, and where the nest is one atomic addition, in additions of packs."""
+    with neighbouring elements are gathered in VECTORIZED loops, and where the nest is one atomic addition, in additions of packs.
+    positions: see `skipped`."""
     nest, held = layout.nest, layout.registers
     low, high = _used_registers(layout)
     width = math.gcd(_neighbours(held), math.gcd(low, high - low)) if vectors else 1
@@ -172,7 +175,7 @@ def over_registers(layout: LoopLayout, homes: Homes, threads: Threads, member: S
         body = For(lane, 0, width, ForKind.VECTORIZED, body, span=nest.span)
     body = guarded(body, inside, nest.span)
     loop = For(counter, low // width, (high - low) // width, ForKind.UNROLLED, body, span=nest.span)
-    return guarded(skipped(loop), outside, nest.span)
+    return guarded(skipped(loop, positions), outside, nest.span)
 
 
 def _neighbours(held: RegisterMap) -> int:

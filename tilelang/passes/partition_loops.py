@@ -47,6 +47,7 @@ from ..ir.tvm_api import (
     PrimFunc,
     SeqStmt,
     Stmt,
+    TensorLoad,
     TensorRegion,
     Var,
     While,
@@ -91,6 +92,7 @@ class _Partition:
         self.block = whole_block(kernel)
         self.uniform = Uniformity(kernel, roots)
         self.thread_vars = {var for var, _ in kernel.threads}
+        self.positions = _positions(kernel)
         self.homes: dict[Var, Home] = {}
         self.demoted: set[Var] = set()
         self.allocated: set[Var] = set()
@@ -106,6 +108,8 @@ class _Partition:
             self.block = whole_block(self.kernel, thread)
         for stmt in allocations(self.kernel.body).values():
             self.declare(stmt)
+        if isinstance(self.block.index, Var):
+            self.positions.add(self.block.index)
         body = self.stmt(self.kernel.body, self.block)
         tiles = [AllocBuffer(tile, {ANNOTATION_ALLOC: {FACT_SCRATCH: True}}, tile.span) for tile in self.scratch.values()]
         return self.kernel.with_body(seq([*before, *tiles, body]))
@@ -277,7 +281,7 @@ class _Partition:
         threads = where if not member else home.threads
         vectors = not layout.serial and (is_plain(nest) or is_update(nest.body))
         self.check(nest, where, lambda probe: over_registers(replace(layout, nest=probe), Homes(), threads, member, vectors))
-        return self.with_conversions(nest, where, converted, over_registers(layout, homes, threads, member, vectors))
+        return self.with_conversions(nest, where, converted, over_registers(layout, homes, threads, member, vectors, self.positions))
 
     def check(self, nest: Nest, where: Threads, divided: Callable[[Nest], Stmt]) -> None:
         """Under `knobs.verify`: is every iteration of the nest executed once?"""
@@ -434,6 +438,20 @@ class _Partition:
         _, _, homes, converted = self.spread(nest, where, [])
         homes.scratch = {buffer: self.scratch_of(buffer) for buffer in converted}
         return self.with_conversions(nest, where, converted, over_block(nest, homes, where, []))
+
+
+def _positions(kernel: KernelRegion) -> set[Var]:
+    """Blocks, threads, loops, and names for values that are computed from these alone."""
+    found = {var for var, _ in (*kernel.blocks, *kernel.threads)}
+
+    def name(node: Bind) -> None:
+        others: list[Any] = []
+        walk(node.value, {Var: lambda v: others.append(v) if v not in found else None, (Call, TensorLoad): others.append})
+        if not others:
+            found.add(node.var)
+
+    walk(kernel.body, {For: lambda loop: found.add(loop.loop_var), Bind: name})
+    return found
 
 
 def _as_stmt(nest: Nest) -> Stmt:
