@@ -103,10 +103,12 @@ def skinny_rows() -> Iterator[Row]:
 
     sizes = {"N": N, "K": K, "dtype": "bfloat16"}
     tried = ((32, 256, 8, 256), (32, 256, 4, 256), (32, 128, 8, 256))
-    configs: tuple[Config, ...] = tuple(dict(zip(("block_N", "block_K", "stages", "threads"), t, strict=True)) for t in tried)
+    names = ("block_N", "block_K", "stages", "threads")
+    configs: tuple[Config, ...] = tuple(dict(zip(names, t, strict=True)) for t in tried)
+    wheel: tuple[Config, ...] = tuple(dict(zip(names, t, strict=True)) for t in ((32, 512, 2, 128), (32, 256, 3, 128)))
     triton = (tiles("gemm_pointers", 16, *t) for t in ((32, 256, 4, 4), (32, 128, 5, 2), (32, 512, 2, 4)))
     sides = {
-        **_with_plain(tile_sides("examples/skinny_gemm", "skinny_gemm", {"M": 16, **sizes}, configs)),
+        **_with_plain(tile_sides("examples/skinny_gemm", "skinny_gemm", {"M": 16, **sizes}, configs, wheel)),
         "cuBLAS": torch_side(lambda x, w, y: torch.mm(x, w.T, out=y)),
         "Triton": triton_sides.gemm(True, triton),
     }

@@ -20,7 +20,7 @@ def few_tiles(*tried: tuple[int, int, int, int]) -> tuple[Config, ...]:
     return tuple(dict(zip(("block_N", "block_K", "stages", "threads"), t, strict=True)) for t in tried)
 
 
-FEW_TILES = few_tiles((32, 512, 4, 256), (32, 256, 8, 256), (32, 256, 4, 256))
+FEW_TILES = few_tiles((32, 512, 6, 256), (32, 512, 4, 256), (32, 256, 8, 256))
 WHEEL_FEW_TILES = few_tiles((32, 256, 4, 128), (64, 256, 3, 256))  # its warps take whole tiles of 16 x 8
 
 

@@ -63,19 +63,20 @@ class Server:
             call()
             torch.cuda.synchronize()
             return {"error": 0.0}
-        return {"error": checked(work, error_of(work, operands, call))}
+        return {"error": checked(work, error_of(operands, call, work.reference(operands.inputs)))}
 
     def open(self, row: str, sides: dict[str, Config]) -> dict[str, Any]:
         """Operands, calls and a first estimate of the time for the sides that are right; a reason for the others."""
         self.close()
         work = self.row = table()[row]
         sets, found = sets_of(work), {}
+        expected = work.reference(sets[0].inputs)
         for label, config in sides.items():
             side = work.sides[label]
             try:
                 program = side.build(config)
                 calls = [side.bind(program, operands) for operands in sets]
-                error = checked(work, error_of(work, sets[0], calls[0])) if side.checked else 0.0
+                error = checked(work, error_of(sets[0], calls[0], expected)) if side.checked else 0.0
                 self.built[label], self.calls[label], self.at[label] = (side, config), calls, 0
                 found[label] = {"error": error, "ms": min(self._device(label, 1) for _ in range(3))}
             except Exception as err:

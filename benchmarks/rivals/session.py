@@ -27,7 +27,7 @@ from .work import OURS, WHEEL, Config, Row, Side
 COMMAND = Path(__file__).resolve().parents[1] / "gpu.py"
 COLD = {"TILELANG_DISABLE_CACHE": "1", "TRITON_ALWAYS_COMPILE": "1"}  # for rows that time the compiler
 HERE = ("", False)  # which process: of which sides, and whether it compiles without caches
-ATTEMPT_SECONDS, TURN_SECONDS, SLOW_SECONDS = 60.0, 30.0, 15.0
+ATTEMPT_SECONDS, TURN_SECONDS, SLOW_SECONDS = 40.0, 30.0, 15.0
 WHEEL_WEIGHT = 4  # a compilation of the wheel, through nvcc, takes as long as so many others
 MOST_CALLS = 10
 
@@ -182,7 +182,7 @@ class Session:
         shown = {label: opened[label] for label in row.sides if label in opened}
         record: dict[str, Any] = {"name": row.name, "family": row.family, "unit": row.unit, "work": row.work, "sides": shown}
         running = [label for label, found in shown.items() if "failed" not in found]
-        rounds = rounds or (5 if row.clock == "compile" else self.rounds)
+        rounds = rounds or (3 if row.clock == "compile" else self.rounds)
         whole = sum(shown[label]["ms"] for label in running)
         count = max(1, min(MOST_CALLS, int(self.seconds * 1e3 / (rounds * max(whole, 1e-6))) - 1))
         times: dict[str, list[float]] = {label: [] for label in running}

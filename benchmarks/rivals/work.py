@@ -87,7 +87,7 @@ def sets_of(row: Row) -> list[Operands]:
     return [first, *(row.make() for _ in range(count - 1))]
 
 
-def error_of(row: Row, operands: Operands, call: Callable[[], Any]) -> float:
+def error_of(operands: Operands, call: Callable[[], Any], expected: tuple[Part, ...]) -> float:
     """The largest relative error of a row (the last dimension) after one call: |got - want| / (|want| + mean |want| of the rows), with the
     Euclidean norm; infinite where a value is missing."""
     for out in operands.outputs:
@@ -96,7 +96,7 @@ def error_of(row: Row, operands: Operands, call: Callable[[], Any]) -> float:
     outputs = operands.outputs if returned is None else returned if isinstance(returned, tuple) else (returned,)
     torch.cuda.synchronize()
     worst = 0.0
-    for part in row.reference(operands.inputs):
+    for part in expected:
         got = outputs[part.output][part.index].reshape(part.want.shape).double()
         size = part.want.norm(dim=-1)
         error = float(((got - part.want).norm(dim=-1) / (size + size.mean())).max())
