@@ -61,7 +61,7 @@ def skinny_gemm_split_k(M, N, K, splits=4, transposed=True, block_N=64, block_K=
     return kernel
 
 
-def skinny_gemm_int4(M, N, K, group=128, block_N=32, block_K=256, stages=4, threads=256, dtype="float16"):
+def skinny_gemm_int4(M, N, K, group=128, block_N=32, block_K=512, stages=6, threads=256, dtype="float16"):
     """C = X W^T, W (N, K) in two numbers of 4 bits a byte (the even column low), each less 8 and times the scale of its row and group of
     columns; M is at most 16, and block_K a multiple of `group`."""
     rows, steps, groups = 16, K // block_K, block_K // group
@@ -97,7 +97,7 @@ def skinny_gemm_int4(M, N, K, group=128, block_N=32, block_K=256, stages=4, thre
 
 
 def main(target="cpu"):
-    M, N, K, group = 13, 128, 512, 128
+    M, N, K, group = 13, 128, 1024, 128
     rng = np.random.default_rng(0)
     x, w = rng.standard_normal((M, K)).astype(np.float16), rng.standard_normal((N, K)).astype(np.float16)
     expected = x.astype(np.float64) @ w.astype(np.float64).T

@@ -72,6 +72,6 @@ def test_parts_of_k_by_atomics():
 def test_weights_of_4_bits():
     """No conversions; each pair of weights is one packed subtraction and one packed product."""
     found = instructions("skinny_gemm", "skinny_gemm_int4", ASYNCHRONOUS, **FEW)
-    pairs = 32 * 256 // 256 // 2
+    pairs = 32 * 512 // 256 // 2
     assert count(found, "I2F", "F2F.") == 0
     assert count(found, "HADD2.BF16", "HFMA2.BF16") == pairs and count(found, "HMUL2.BF16") == pairs
