@@ -71,7 +71,7 @@ def flash_attention(  # noqa: PLR0915
                 # The maximum only keeps exponentials in range. One that falls behind by a few powers of two does as well, and most
                 # blocks have nothing to rescale.
                 for i in T.Parallel(block_M):
-                    grown = (row_max[i] - row_max_prev[i]) * scale > slack
+                    grown = row_max[i] - row_max_prev[i] > slack / scale
                     rescale[i] = T.if_then_else(grown, T.exp2((row_max_prev[i] - row_max[i]) * scale), 1.0)
                     row_max[i] = T.if_then_else(grown, row_max[i], row_max_prev[i])
                 for i, j in T.Parallel(block_M, dim):
