@@ -66,7 +66,7 @@ def softmax(scores, row_max, row_max_prev, row_sum, rescale, block_sum, seen, fa
 
 
 @T.macro
-def score(Q, q, q_rope, kv, k_rope, p, alpha, total, rescaled, q_full, kv_full, kv_empty, rope_full, rope_empty, p_full, p_empty, go,
+def score(Q, q, q_rope, kv, k_rope, p, alpha, total, q_full, kv_full, kv_empty, rope_full, rope_empty, p_full, p_empty, go,
           b, head, keys, blocks, factor, dtype):  # fmt: skip
     q1 = T.alloc_fragment((HEADS, 128), dtype)
     q2 = T.alloc_fragment((HEADS, 128), dtype)
@@ -83,7 +83,6 @@ def score(Q, q, q_rope, kv, k_rope, p, alpha, total, rescaled, q_full, kv_full, 
     T.copy(Q[b, head, 384], q3)
     T.clear(row_sum)
     T.fill(row_max, -1e30)
-    T.fill(rescaled, -1)
     T.barrier_wait(q_full[0], 0)
     for n in T.serial(blocks):
         r, s0, s1, w = n % ROPES, 2 * n % SLOTS, (2 * n + 1) % SLOTS, n % 2
@@ -106,8 +105,6 @@ def score(Q, q, q_rope, kv, k_rope, p, alpha, total, rescaled, q_full, kv_full, 
         T.copy(weights, p[w * HEADS : w * HEADS + HEADS, 0:KEYS])
         for i in T.Parallel(HEADS):
             alpha[w, i] = rescale[i]
-            if rescale[i] != 1.0:
-                rescaled[w] = n
         if n == blocks - 1:
             T.copy(row_sum, total)
         T.fence_proxy_async()
@@ -116,7 +113,7 @@ def score(Q, q, q_rope, kv, k_rope, p, alpha, total, rescaled, q_full, kv_full, 
 
 
 @T.macro
-def sum_values(O, kv, p, alpha, total, rescaled, kv_full, kv_empty, p_full, p_empty, go, b, head, blocks):
+def sum_values(O, kv, p, alpha, total, kv_full, kv_empty, p_full, p_empty, go, b, head, blocks):
     left = T.alloc_fragment((HEADS, 256), "float32")
     right = T.alloc_fragment((HEADS, 256), "float32")
     T.clear(left)
@@ -124,10 +121,11 @@ def sum_values(O, kv, p, alpha, total, rescaled, kv_full, kv_empty, p_full, p_em
     for n in T.serial(blocks):
         s0, s1, w = 2 * n % SLOTS, (2 * n + 1) % SLOTS, n % 2
         T.barrier_wait(p_full[w], n // 2 % 2)
-        if n > 0 and rescaled[w] == n:
-            for i, d in T.Parallel(HEADS, 256):
+        for i, d in T.Parallel(HEADS, 256):
+            if alpha[w, i] != 1:
                 left[i, d] *= alpha[w, i]
-            for i, d in T.Parallel(HEADS, 256):
+        for i, d in T.Parallel(HEADS, 256):
+            if alpha[w, i] != 1:
                 right[i, d] *= alpha[w, i]
         T.barrier_wait(kv_full[s0], 2 * n // SLOTS % 2)
         T.gemm(p[w * HEADS : w * HEADS + HEADS, 0:KEYS], kv[s0 * KEYS : s0 * KEYS + KEYS, 0:256], left, policy=T.GemmWarpPolicy.FullCol)
@@ -167,7 +165,6 @@ def mla_decode_roles(batch, heads, seq, dtype="bfloat16", scale=None):
             p = T.alloc_shared((2 * HEADS, KEYS), dtype)
             alpha = T.alloc_shared((2, HEADS), "float32")
             total = T.alloc_shared((HEADS,), "float32")
-            rescaled = T.alloc_shared((2,), "int32")  # the block for which a factor is not 1
             q_full = T.alloc_barrier([1])
             kv_full = T.alloc_barrier([1] * SLOTS)
             kv_empty = T.alloc_barrier([12] * SLOTS)  # warps of all but the first group
@@ -185,11 +182,11 @@ def mla_decode_roles(batch, heads, seq, dtype="bfloat16", scale=None):
                     fetch(Q, Q_rope, KV, K_rope, q, q_rope, kv, k_rope, q_full, kv_full, kv_empty, rope_full, rope_empty, b, head, blocks)
             with T.ws(1):
                 T.set_max_nreg(168, 1)
-                score(Q, q, q_rope, kv, k_rope, p, alpha, total, rescaled, q_full, kv_full, kv_empty, rope_full, rope_empty,
+                score(Q, q, q_rope, kv, k_rope, p, alpha, total, q_full, kv_full, kv_empty, rope_full, rope_empty,
                       p_full, p_empty, go, b, head, keys, blocks, factor, dtype)  # fmt: skip
             with T.ws(2, 3):
                 T.set_max_nreg(160, 1)
-                sum_values(O, kv, p, alpha, total, rescaled, kv_full, kv_empty, p_full, p_empty, go, b, head, blocks)
+                sum_values(O, kv, p, alpha, total, kv_full, kv_empty, p_full, p_empty, go, b, head, blocks)
 
     return kernel
 
