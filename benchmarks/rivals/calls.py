@@ -40,4 +40,4 @@ def compile_rows() -> Iterator[Row]:
     attention = next(row for row in attention_rows.forward_rows() if row.name == "attention bf16 D128 S2048 causal")
     for name, row in (("GEMM", gemm), ("attention", attention)):
         sides = {label: side for label, side in row.sides.items() if label in (OURS, WHEEL, TRITON)}
-        yield replace(row, name=f"compile {name}", family="compile", work=0.0, unit="s", sides=sides, clock="compile")
+        yield replace(row, name=f"compile {name}", family=f"compile {name}", work=0.0, unit="s", sides=sides, clock="compile")

@@ -104,7 +104,8 @@ WORK = {
     "w4a16 skinny": "the same, 16 rows",
     "rows": "softmax, layernorm, rmsnorm",
     "host call": "a call, 3 tensors",
-    "compile": "cold compilation",
+    "compile GEMM": "cold compilation of a GEMM",
+    "compile attention": "of attention",
 }
 
 
