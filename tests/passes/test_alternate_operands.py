@@ -285,3 +285,29 @@ def test_one_fragment_in_both_halves_is_found(monkeypatch):
     monkeypatch.setattr(relax_waits, "_clashes", lambda access, group: False)
     with pytest.raises(SimtError, match="which a product in flight uses"):
         emulated(unpacked(), 4)
+
+
+# ---------------------------------------------------------------- tiles that threads copy
+@pytest.mark.parametrize("k", [96, 100, 204])
+def test_a_tile_that_bulk_copies_cannot_bring(k):
+    """Rows of A are no multiples of 16 bytes, except for k = 96."""
+
+    @T.prim_func
+    def main(A: T.Tensor((60, k), "float16"), B: T.Tensor((k, 64), "float16"), C: T.Tensor((60, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((64, 32), "float16")
+            b = T.alloc_shared((32, 64), "float16")
+            c = T.alloc_fragment((64, 64), "float32")
+            T.clear(c)
+            for i in T.Pipelined(T.ceildiv(k, 32), num_stages=2):
+                T.copy(A[0, i * 32], a)
+                T.copy(B[i * 32, 0], b)
+                T.gemm(a, b, c)
+            T.copy(c, C)
+
+    assert ("a is made beside the product before, in two buffers by turns" in notes(main)) == (k != 96)
+    rng = np.random.default_rng(k)
+    a, b = (rng.integers(-3, 4, shape).astype("float16") for shape in ((60, k), (k, 64)))
+    c = np.full((60, 64), np.nan, "float32")
+    tilelang.compile(main, target="simt -arch=sm_90a")(a, b, c)
+    np.testing.assert_array_equal(c, a.astype("f8") @ b.astype("f8"))
