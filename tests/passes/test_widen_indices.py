@@ -227,6 +227,49 @@ def test_a_grid_of_more_blocks_than_there_can_be():
     assert a.tolist() == [1] * 5
 
 
+LEAST, MOST = -(1 << 31), (1 << 31) - 1
+
+
+@pytest.mark.parametrize("known", ["parameters", "memory"])
+@pytest.mark.parametrize("target", ["cpu", "simt"])
+def test_loops_between_any_two_values(target, known):
+    """A loop whose end lies before its begin has no turn, however far they are apart."""
+
+    @T.macro
+    def count(a, b, O):
+        if T.get_thread_binding() == 0:
+            for k in T.serial(5):
+                O[k] = 0
+            for _i in T.serial(a, b):
+                O[0] += 1
+            for _i in T.serial(b, a, -1):
+                O[1] += 1
+            for _i in T.serial(a, b, 3):
+                O[2] += 1
+            for _i in T.serial(b, a, -2):
+                O[3] += 1
+            for _i in T.serial(b - a - 2):
+                O[4] += 1
+
+    @T.prim_func
+    def parameters(a: T.int32, b: T.int32, O: T.Tensor((5,), "int32")):
+        with T.Kernel(1, threads=32):
+            count(a, b, O)
+
+    @T.prim_func
+    def memory(X: T.Tensor((2,), "int32"), O: T.Tensor((5,), "int32")):
+        with T.Kernel(1, threads=32):
+            count(X[0], X[1], O)
+
+    kernel = tilelang.compile(parameters if known == "parameters" else memory, target=target)
+    for a, b in ((MOST, LEAST), (MOST - 2, LEAST + 2), (5, 2), (2, 9), (LEAST, LEAST + 4), (MOST - 4, MOST), (7, 7)):
+        got = np.full(5, -1, np.int32)
+        kernel(*((a, b) if known == "parameters" else (np.array([a, b], np.int32),)), got)
+        trips = [len(range(a, b)), len(range(b, a, -1)), len(range(a, b, 3)), len(range(b, a, -2)), len(range(b - a - 2))]
+        checked = 5 if abs(b - a) < 1 << 30 else 4  # b - a alone is a value, and wraps
+        assert got[:checked].tolist() == trips[:checked], (a, b)
+
+
 RANGES = {"i": (0, 59999), "j": (-3, 50000), "n": (1, LARGEST_SIZE)}
 
 

@@ -144,6 +144,8 @@ class _Widening:
         low, extent = descend(node.min), descend(node.extent)
         self.ranges.count(node.loop_var, node.min, node.extent)
         if dtype_of(node.loop_var) != "int32" or not self._overflows(node):
+            many = self.ranges.judge(node.extent)
+            extent = _not_backwards(extent) if many.data and many.wraps else extent
             body = descend(node.body)
             if body.same_as(node.body) and low.same_as(node.min) and extent.same_as(node.extent):
                 return node
@@ -266,6 +268,18 @@ class _Widening:
             if not exact.same_as(value):
                 return exact
         return node if value.same_as(node.value) else Cast(dtype_of(node), value, node.span)
+
+
+def _not_backwards(extent: Any) -> Expr:
+    """The trips of a loop from one value of the data to another, 0 where the second is less: their difference may wrap around. The
+    forms are those of `range`: end - begin, and (end - begin + step - 1) // step."""
+    if isinstance(extent, tirx.Sub):
+        return tirx.Max(extent.a, extent.b) - extent.b
+    if isinstance(extent, tirx.FloorDiv) and isinstance(extent.b, IntImm) and isinstance(extent.a, tirx.Add):
+        distance, rest = extent.a.a, extent.a.b
+        if isinstance(distance, tirx.Sub) and isinstance(rest, IntImm) and 0 <= int(rest) < int(extent.b):
+            return tirx.FloorDiv(_not_backwards(distance) + rest, extent.b)
+    return extent
 
 
 def _int64(value: Expr) -> Expr:
