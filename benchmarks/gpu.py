@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from rivals import report, server
-from rivals.session import Session
+from rivals.session import Job, Session
 from rivals.table import QUICK, table
 from rivals.work import Config, Row
 
@@ -48,8 +48,8 @@ class Usable:
 
 
 def attempts(session: Session, rows: list[Row], tiles: dict[str, Choice], tune: bool) -> dict[str, Usable]:
-    """By row: what can be timed."""
-    wanted: list[tuple[Row, str, Config]] = []
+    """By row: what can be timed. Without tuning a side's recorded (or first) configuration, or, where that fails, its next one."""
+    wanted: list[Job] = []
     found = {row.name: Usable() for row in rows}
     for row in rows:
         for label, side in session.sides(row).items():
@@ -59,11 +59,20 @@ def attempts(session: Session, rows: list[Row], tiles: dict[str, Choice], tune: 
                 wanted += [(row, label, config) for config in configs]
             else:
                 found[row.name].configs[label] = configs
-    for (row, label, config), answer in zip(wanted, session.attempt(wanted), strict=True):
-        if "failed" in answer:
-            found[row.name].failed[label] = {"failed": answer["failed"], "config": config}
-        else:
-            found[row.name].configs.setdefault(label, []).append(config)
+    for last in (tune, True):
+        again: list[Job] = []
+        for (row, label, config), answer in zip(wanted, session.attempt(wanted), strict=True):
+            usable, others = found[row.name], [c for c in row.sides[label].configs if c != config]
+            if "failed" not in answer:
+                usable.configs.setdefault(label, []).append(config)
+                usable.failed.pop(label, None)
+                continue
+            usable.failed[label] = {"failed": answer["failed"], "config": config}
+            if not last and others:
+                again.append((row, label, others[0]))
+        if not again:
+            break
+        wanted = again
     return found
 
 

@@ -44,7 +44,7 @@ def _row(batch: int, length: int) -> Row:
 
     sizes = {"batch": batch, "heads": HEADS, "seq": length, "dtype": "bfloat16"}
     sides = {
-        **tile_sides("examples/mla_decode", "mla_decode", sizes, (*TILES, ROLES), TILES),
+        **tile_sides("examples/mla_decode", "mla_decode", sizes, (ROLES, *TILES), TILES),
         "bmm, softmax, bmm": Side(lambda config: None, _products),
     }
     work = 2.0 * HEADS * (2 * DIM + ROPE) * batch * length

@@ -13,7 +13,8 @@ from .work import Config, Operands, Part, Row, Side, values
 N = K = 4096
 GROUP = 128
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-TILES: tuple[Config, ...] = ({"block_M": 256, "block_N": 128, "block_K": 64, "num_stages": 4, "threads": 256}, {"num_stages": 3})
+WHEEL_TILES: tuple[Config, ...] = ({"block_M": 256, "block_N": 128, "block_K": 64, "num_stages": 4, "threads": 256},)
+TILES: tuple[Config, ...] = ({}, *WHEEL_TILES)  # the example's own first
 
 
 def few_tiles(*tried: tuple[int, int, int, int]) -> tuple[Config, ...]:
@@ -56,7 +57,7 @@ def _row(name: str, M: int, fmt: str, family: str, work: float, unit: str, progr
 def rows() -> Iterator[Row]:
     for fmt in ("int4", "fp4"):
         sizes = {"M": 4096, "N": N, "K": K, "fmt": fmt, "group": GROUP}
-        sides = tile_sides("examples/dequantize_gemm_w4a16", "dequantize_gemm_w4a16", sizes, TILES)
+        sides = tile_sides("examples/dequantize_gemm_w4a16", "dequantize_gemm_w4a16", sizes, TILES, WHEEL_TILES)
         yield _row(f"w4a16 {fmt} 4096", 4096, fmt, "w4a16", 2.0 * 4096 * N * K, "TFLOP/s", sides)
     sizes = {"M": 16, "N": N, "K": K, "group": GROUP, "dtype": "bfloat16"}
     sides = tile_sides("examples/skinny_gemm", "skinny_gemm_int4", sizes, FEW_TILES, WHEEL_FEW_TILES, order=(0, 1, 2))
