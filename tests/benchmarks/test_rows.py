@@ -16,9 +16,10 @@ def rivals():
     """The package `rivals`, which the benchmarks import as a neighbour of theirs."""
     sys.path.insert(0, str(BENCHMARKS))
     try:
-        from rivals import report, server, session, table, tile_programs, work  # noqa: PLC0415
+        import gpu  # noqa: PLC0415
+        from rivals import report, session, table, tile_programs, work  # noqa: PLC0415
 
-        yield {m.__name__.rpartition(".")[2]: m for m in (report, server, session, table, tile_programs, work)}
+        yield {m.__name__.rpartition(".")[2]: m for m in (gpu, report, session, table, tile_programs, work)}
     finally:
         sys.path.remove(str(BENCHMARKS))
 
@@ -99,6 +100,24 @@ def test_a_process_that_dies_costs_one_side(scripted):
     assert answers[1] == answers[3] == {"error": 0.0}
     assert answers[2] == {"failed": "wrong result"}
     assert answers[0]["failed"].startswith("process ended (3)")
+
+
+@pytest.mark.parametrize(("recorded", "tune"), [({}, False), ({}, True), ({"r": {"ours": {"k": 2}}}, False)])
+def test_a_configuration_that_fails_gives_way_to_the_next(rivals, recorded, tune):
+    Side, Row = rivals["work"].Side, rivals["work"].Row
+    row = Row(
+        "r", "gemm", 1.0, "GB/s", None, None, 0.0, {"ours": Side(None, None, ({"k": 1}, {"k": 2}), compiled=True), "b": Side(None, None)}
+    )
+
+    class Scripted:
+        def sides(self, row):
+            return row.sides
+
+        def attempt(self, jobs):
+            return [{"failed": "x"} if config["k"] == 1 else {"error": 0.0} for _, _, config in jobs]
+
+    found = rivals["gpu"].attempts(Scripted(), [row], recorded, tune)["r"]
+    assert (found.configs, found.failed) == ({"ours": [{"k": 2}], "b": [{}]}, {})
 
 
 def test_tuning_takes_the_fastest(rivals, monkeypatch):
