@@ -14,7 +14,7 @@ from ..ir.dialect import attr, op_name
 from ..ir.effects import calls_of
 from ..ir.kernel import KernelRegion
 from ..ir.rewrite import substitute, uses, walk
-from ..ir.tvm_api import Bind, Call, Evaluate, Expr, For, IntImm, Stmt, Var, While, is_expr, linear_coefficients
+from ..ir.tvm_api import Bind, Call, Evaluate, Expr, For, IntImm, Stmt, Var, While, ffi, is_expr, linear_coefficients, tirx
 from .facts import Facts, holds_load
 
 _STORE = "tl.tma_store"
@@ -109,8 +109,19 @@ class StoreBoxes:
         return (stride > 0 and ahead >= first.extent) or (stride < 0 and -ahead >= second.extent)
 
     def _below(self, first: _Span, second: _Span) -> bool:
+        (base, low), (other, high) = _split(first.low), _split(second.low)
+        if ffi.structural_equal(base, other):  # the usual case, and cheap: parts of one tile
+            return high - low >= first.extent
         gap = self.facts.simplify(second.low - first.low)
         return self.facts.bounds(gap)[0] >= first.extent
+
+
+def _split(index: Expr) -> tuple[Expr, int]:
+    """`base + number`."""
+    number = 0
+    while isinstance(index, tirx.Add) and isinstance(index.b, IntImm):
+        index, number = index.a, number + int(index.b)
+    return index, number
 
 
 def _is_boxes(loop: For) -> bool:
