@@ -114,10 +114,10 @@ class Session:
         return worker.ask(seconds, **request)
 
     def describe(self) -> str:
-        """The device's name. Raises RuntimeError where there is none."""
+        """The device's name. Ends the program where there is none."""
         self._about(HERE)
         if "failed" in self.about[""]:
-            raise RuntimeError(f"no CUDA device for torch: {self.about['']['failed']}")
+            sys.exit(f"torch finds no CUDA device: {self.about['']['failed']}")
         return self.about[""]["device"]
 
     def _about(self, place: tuple[str, bool]) -> None:
