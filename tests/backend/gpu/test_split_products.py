@@ -165,3 +165,15 @@ def test_an_operand_in_registers(options, target):
     np.testing.assert_array_equal(c, 2 * w.astype(np.float64) @ x.astype(np.float64).T)
     assert any("slices of the warps divide K" in text for text in notes["gemm"])
     assert not any("passes through shared memory" in text for text in notes.get("layout", []))
+
+
+def test_idle_warps_are_told():
+    def told(**options):
+        ctx = context(parse_target("simt"), {})
+        split_products(product(**options), ctx)
+        return [note.text for note in ctx.notes if note.subject == "gemm"]
+
+    idle = "some warps idle: dividing K among them would cost more than it saves"
+    assert told(between="read", BK=32, N=16, BN=16) == [idle]
+    assert told(between="read", BK=32) == []  # four columns of instructions, four warps
+    assert told() == ["4 slices of the warps divide K"]

@@ -86,6 +86,12 @@ class _Product:
     clears: bool
 
     @property
+    def instructions(self) -> int:
+        """Matrix instructions that C is made of."""
+        (rows, columns, _), (m, n, _) = self.size, self.instruction.shape
+        return rows // m * (columns // n)
+
+    @property
     def held(self) -> bool:
         """Is A in registers?"""
         return self.stmt.value.args[0].source.scope() == FRAGMENT
@@ -181,6 +187,8 @@ class _Splitter:
                 shape = (slices, *product.size[:2])
                 found.append(_Epoch(stmt, tuple(products), decl_buffer(shape, dtype_of(c), f"{c.name}_parts", FRAGMENT, span=c.span)))
                 self.ctx.note(location_of(product.stmt), SUBJECT, f"{slices} slices of the warps divide K")
+            elif product.instructions < self.warps:
+                self.ctx.note(location_of(product.stmt), SUBJECT, "some warps idle: dividing K among them would cost more than it saves")
         return found
 
     def _outermost(self, product: _Product) -> tuple[Stmt, list[_Product]]:
