@@ -200,9 +200,9 @@ def _is_fragment(root: Var) -> bool:
 def _mode(stmt: Stmt, touched: Sequence[Access], tile: Var) -> str:
     """What the statement does with the tile: "w" if it gives it a value without reading it, else "r"."""
     call = tile_call(stmt)
-    clears = call is not None and op_name(call) == _PRODUCT and isinstance(call.args[3], IntImm) and bool(int(call.args[3]))
-    if clears and call.args[2].source.same_as(tile) and not any(a.root.same_as(tile) and not a.writes for a in touched):
-        return "w"
+    if call is not None and op_name(call) == _PRODUCT and call.args[2].source.same_as(tile):
+        clears = isinstance(call.args[3], IntImm) and bool(int(call.args[3]))
+        return "w" if clears and not any(a.root.same_as(tile) and not a.writes for a in touched) else "r"
     return "r" if any(a.reads for a in touched if a.root.same_as(tile)) else "w"
 
 
