@@ -28,6 +28,7 @@ class Printer:
         self.shared: Mapping[Var, int] = {}  # byte offset of each shared buffer in the block's dynamic memory
         self.static_arrays = False  # is there other shared memory before it?
         self.warpgroup = Var("warpgroup", "int32")  # the number of the thread's
+        self.only_warpgroup: int | None = None  # that number, in a part of the block that is one warpgroup
         self.prologue: dict[str, None] = {}  # lines that the body wants at the kernel's beginning
         self.noted = [(-1, "")]  # for every comment: the number of lines with it, the position it names
 

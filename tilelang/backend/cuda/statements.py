@@ -295,10 +295,13 @@ class Statements(Printer):
             groups = [int(g) for g in node.node]
             thread = self.linear_thread()
             test = " || ".join(f"{thread} / 128 == {g}" for g in groups)
-            if groups:
+            outer = self.only_warpgroup  # not a fact about the variable: one value would be put in its place in other parts, too
+            self.only_warpgroup = groups[0] if len(groups) == 1 else outer
+            if len(groups) > 1:
                 self.e.facts.bind_range(self.warpgroup, min(groups), max(groups) - min(groups) + 1)
             self.block(f"if ({test})", node.body)
             self.e.facts.bind_range(self.warpgroup, 0, self.kernel.num_threads)
+            self.only_warpgroup = outer
         elif node.attr_key == ATTR_REDUCE_SCOPE:
             before, self._reducer = self._reducer, node.node
             self.statement(node.body)

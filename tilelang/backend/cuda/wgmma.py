@@ -75,9 +75,11 @@ def _descriptor(block: TensorRegion, matrix: Matrix, printer: Printer) -> str:
     offset = offset_of(block.source, [r.min for r in block.region])
     thread, dtype = printer.kernel.threads[0][0], dtype_of(offset)
     if uses(offset, thread) and all(extent == 1 for _, extent in printer.kernel.threads[1:]):
-        offset = substitute(offset, {thread: printer.warpgroup * const(WARPGROUP, "int32")})
-        number, index = (printer.e.names.of(v) for v in (printer.warpgroup, thread))
-        printer.prologue[f"{INDENT}const int {number} = tl::warpgroup_of({index});"] = None
+        only = printer.only_warpgroup
+        offset = substitute(offset, {thread: (printer.warpgroup if only is None else const(only, "int32")) * const(WARPGROUP, "int32")})
+        if only is None:
+            number, index = (printer.e.names.of(v) for v in (printer.warpgroup, thread))
+            printer.prologue[f"{INDENT}const int {number} = tl::warpgroup_of({index});"] = None
     printer.prologue[f"{INDENT}tl::check_shared_start(smem);"] = None
     units = offset * const(bytes_of(dtype_of(block)), dtype)
     at = printer.o.e.facts.simplify(tirx.floordiv(units, const(UNIT, dtype)) + const(start // UNIT, dtype))
