@@ -1,4 +1,4 @@
-"""Loops of two halves: which run one half beside the other, how their products stand, and that they compute what the serial program does."""
+"""Loops of two halves: which run beside each other, how their products stand, and that they compute what the serial program does."""
 
 from __future__ import annotations
 
