@@ -16,6 +16,7 @@ ROWS = (
     ("compiler",),
     ("runtime",),
 )
+PASS_ROWS = (("analysis",), ("program", "layouts", "block"), ("pipeline", "partition"), ("roles", "waits", "barriers"), ("memory",))
 ROW = {folder: row for row, folders in enumerate(ROWS) for folder in folders}
 TOP = len(ROWS)  # autotune, explain, __main__, compatibility modules, and the package's own __init__
 ENVIRONMENT = {"knobs", "backend.cpu.threads"}  # the second hands the number of threads to TVM
@@ -71,6 +72,16 @@ def test_imports_go_down_or_stay_in_the_folder(name):
         folder, other = name.split(".")[0], target.split(".")[0]
         allowed = row(target) < row(name) or folder == other or row(name) == row(target) == TOP
         assert allowed, f"{name} (row {row(name)}) imports {target} (row {row(target)})"
+
+
+@pytest.mark.parametrize("name", [name for name in SOURCES if name.count(".") == 2 and name.startswith("passes.")])
+def test_passes_import_only_from_lower_rows(name):
+    rows = {folder: row for row, folders in enumerate(PASS_ROWS) for folder in folders}
+    own = name.split(".")[1]
+    for target in internal(name) - {"passes"}:
+        if target.startswith("passes."):
+            other = target.split(".")[1]
+            assert own == other or rows[other] < rows[own], f"{name} imports {target}"
 
 
 @pytest.mark.parametrize("name", [name for name in SOURCES if name.startswith("backend.")])

@@ -4,7 +4,7 @@ import pytest
 
 from tilelang.ir.positions import multiple_of, same, simplified, surely
 from tilelang.ir.tvm_api import IntImm, Var, const, tirx
-from tilelang.passes.vector_width import _divisor
+from tilelang.passes.partition.vector_width import _divisor
 
 k, n = Var("k", "int32"), Var("n", "int32")
 FOUR = const(4, "int32")

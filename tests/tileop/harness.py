@@ -28,7 +28,7 @@ from tilelang.ir.tvm_api import (
     decl_buffer,
     load,
 )  # fmt: skip
-from tilelang.passes.lower_tile_ops import lower_tile_ops
+from tilelang.passes.program.lower_tile_ops import lower_tile_ops
 from tilelang.target.target import Target
 
 CPU = {"kind": "llvm", "mcpu": tvm.get_global_func("target.llvm_get_system_cpu")()}

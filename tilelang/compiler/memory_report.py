@@ -38,7 +38,7 @@ from ..ir.tvm_api import (
     location_of,
     shape_of,
 )  # fmt: skip
-from ..passes.memory_plan import MemoryPlan, Planned
+from ..passes.memory.memory_plan import MemoryPlan, Planned
 from ..target.limits import REGISTERS_PER_BLOCK, REGISTERS_PER_THREAD, architecture, shared_bytes
 from ..target.target import Target
 from .compile import compile_stages, context

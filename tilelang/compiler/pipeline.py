@@ -19,24 +19,24 @@ from ..ir.context import PassContext
 from ..ir.tvm_api import PrimFunc
 from ..ir.verify import LEVELS, LOOPS, THREADS, TILE, verify
 from ..knobs import knobs
-from ..passes.apply_shared_layouts import apply_shared_layouts
-from ..passes.check_initialisation import check_initialisation
-from ..passes.check_program import check_program
-from ..passes.defer_bulk_waits import defer_bulk_waits
-from ..passes.facts import sizes_of
-from ..passes.fence_proxies import fence_proxies
-from ..passes.guard_bounds import guard_bounds
-from ..passes.insert_barriers import insert_barriers
-from ..passes.lane_arithmetic import lane_arithmetic
-from ..passes.lower_tile_ops import lower_tile_ops
-from ..passes.name_effects import name_effects
-from ..passes.overlap_reads import overlap_reads
-from ..passes.partition_loops import partition_loops
-from ..passes.plan_shared import plan_shared
-from ..passes.relax_waits import relax_waits
-from ..passes.simplify import simplify
-from ..passes.thread_parts import thread_parts
-from ..passes.widen_indices import widen_indices
+from ..passes.analysis.facts import sizes_of
+from ..passes.barriers.insert_barriers import insert_barriers
+from ..passes.layouts.apply_shared_layouts import apply_shared_layouts
+from ..passes.memory.plan_shared import plan_shared
+from ..passes.partition.lane_arithmetic import lane_arithmetic
+from ..passes.partition.overlap_reads import overlap_reads
+from ..passes.partition.partition_loops import partition_loops
+from ..passes.program.check_initialisation import check_initialisation
+from ..passes.program.check_program import check_program
+from ..passes.program.guard_bounds import guard_bounds
+from ..passes.program.lower_tile_ops import lower_tile_ops
+from ..passes.program.name_effects import name_effects
+from ..passes.program.simplify import simplify
+from ..passes.program.widen_indices import widen_indices
+from ..passes.roles.thread_parts import thread_parts
+from ..passes.waits.defer_bulk_waits import defer_bulk_waits
+from ..passes.waits.fence_proxies import fence_proxies
+from ..passes.waits.relax_waits import relax_waits
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 In: indices and extents as a program writes them. Out: simpler ones, and yes (proved) or no. Two things are kept from the analyzer: a
 divisor that may be 0, by which the language gives 0 while the analyzer's `k * n // n` is `k`; and what memory holds is a constant only
-inside of one expression or of two of the same moment. Values that may wrap are for `passes/facts.py`.
+inside of one expression or of two of the same moment. Values that may wrap are for `passes/analysis/facts.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """T.any_of and T.all_of: is any element, are all elements of a block non-zero?
 
 In: a buffer or a slice of one row. Out: a bool expression, a call of `tl.any_of` / `tl.all_of`, which
-`passes/lower_tile_ops.py` computes before the statement that uses it.
+`passes/program/lower_tile_ops.py` computes before the statement that uses it.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import pytest
 from tilelang.backend.cuda.addresses import FIXED, LOOP, MIXED, UNROLLED, parts, rate
 from tilelang.ir.evaluate import evaluate
 from tilelang.ir.tvm_api import Var, const, tirx
-from tilelang.passes.facts import Facts
+from tilelang.passes.analysis.facts import Facts
 
 T, K, U = Var("t", "int32"), Var("k", "int32"), Var("u", "int32")
 RATES = {K: LOOP, U: UNROLLED}

@@ -7,7 +7,7 @@ import pytest
 
 import tilelang
 import tilelang.language as T
-from tests.passes.test_clusters import gemm
+from tests.passes.roles.test_clusters import gemm
 from tilelang.backend.cuda import toolchain
 
 from . import recorder as stub

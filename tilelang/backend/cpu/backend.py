@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...ir.verify import LOOPS
-from ...passes.block_threads import block_threads
-from ...passes.solve_symbols import solve_symbols
+from ...passes.block.block_threads import block_threads
+from ...passes.program.solve_symbols import solve_symbols
 from ..base import Backend
 from .build import build, load, version
 from .effects import lower_effects

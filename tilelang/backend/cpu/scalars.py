@@ -31,7 +31,7 @@ from ...ir.tvm_api import (
     is_expr,
     tirx,
 )  # fmt: skip
-from ...passes.facts import type_range
+from ...passes.analysis.facts import type_range
 from . import math
 from .bfloat import is_bfloat, narrow_bfloat, widen
 from .expressions import bits_of, cast, f32, float_of, named, reinterpret

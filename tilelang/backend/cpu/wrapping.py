@@ -13,8 +13,8 @@ from typing import Any
 from ...ir.dialect import ATTR_THREAD_EXTENT
 from ...ir.rewrite import walk
 from ...ir.tvm_api import AttrStmt, Bind, Expr, For, PrimFunc, Stmt, Var, const, dtype_of, is_buffer, is_expr, tirx
-from ...passes.facts import sizes_of, type_range
-from ...passes.index_ranges import IndexRanges
+from ...passes.analysis.facts import sizes_of, type_range
+from ...passes.analysis.index_ranges import IndexRanges
 from .expressions import cast, named
 
 _HALF = 32

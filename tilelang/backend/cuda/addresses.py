@@ -12,7 +12,7 @@ from typing import Any
 
 from ...ir.rewrite import walk
 from ...ir.tvm_api import Call, Cast, Expr, IntImm, TensorLoad, Var, const, dtype_of, tirx
-from ...passes.facts import Facts
+from ...passes.analysis.facts import Facts
 
 FIXED, LOOP, MIXED, UNROLLED = range(4)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import InternalError
 from ...ir.tvm_api import Call, Expr, Var, dtype_of
-from ...passes.allreduce_memory import in_warp
+from ...passes.memory.allreduce_memory import in_warp
 from .cpp_types import c_type
 from .printer import Printer
 

@@ -20,7 +20,7 @@ from ...ir.context import PassContext
 from ...ir.dialect import KERNEL_CLUSTER
 from ...ir.kernel import KernelRegion, map_kernels
 from ...ir.tvm_api import PrimFunc, Stmt, Var
-from ...passes.tma_boxes import KEY_OFF
+from ...passes.pipeline.tma_boxes import KEY_OFF
 from ...target.limits import architecture, has_clusters
 from ..base import Artifact, KernelResources
 from . import hooks, toolchain

@@ -14,7 +14,7 @@ from ...errors import InternalError
 from ...ir.dialect import SHARED_SCOPES, THREAD_SCOPES, op_name
 from ...ir.rewrite import walk
 from ...ir.tvm_api import Call, Cast, Expr, FloatImm, IntImm, StringImm, TensorLoad, Var, const, dtype_of, is_buffer, tirx
-from ...passes.facts import Facts
+from ...passes.analysis.facts import Facts
 from .addresses import parts
 from .cpp_types import HALF, c_type, is_float, is_small_float, literal, split
 from .memory import Place, offset_of

@@ -17,7 +17,7 @@ from ...ir.dialect import op_name
 from ...ir.rewrite import Descend, rewrite
 from ...ir.tvm_api import AttrStmt, Call, Evaluate, Expr, IntImm, IRModule, PrimFunc, Stmt, StringImm, tirx, tvm
 from ...knobs import knobs
-from ...passes.solve_symbols import solve_symbols
+from ...passes.program.solve_symbols import solve_symbols
 from ..llvm import host_cpu, linked, llvm_target, llvm_version, load_module, machine_code
 from .host import DEVICE, with_total_divisions
 

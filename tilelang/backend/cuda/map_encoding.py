@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...ir.tvm_api import Expr, Stmt, const, shape_of, tirx
-from ...passes.tma_boxes import STRIDE_BYTES, strides_of
+from ...passes.pipeline.tma_boxes import STRIDE_BYTES, strides_of
 from .bulk import TensorMap
 
 MAP_BYTES, MAP_ALIGNMENT = 128, 64  # of a CUtensorMap

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...ir.dialect import GLOBAL, LOCAL, VAR
 from ...ir.tvm_api import Expr, IntImm, Var, const, dtype_of, shape_of, tirx
-from ...passes.widen_indices import widened
+from ...passes.program.widen_indices import widened
 from .cpp_types import bytes_of
 
 _INT32_ELEMENTS = 1 << 31

@@ -18,7 +18,7 @@ from ...ir.dialect import BARRIER, CLUSTER_BARRIER, GLOBAL, KERNEL_CLUSTER, SHAR
 from ...ir.kernel import KernelRegion
 from ...ir.rewrite import walk
 from ...ir.tvm_api import AllocBuffer, Bind, DeclBuffer, For, PrimFunc, TensorLoad, TensorRegion, Var, dtype_of, is_buffer, tirx
-from ...passes.facts import sizes_of
+from ...passes.analysis.facts import sizes_of
 from ...target.limits import SHARED_ALIGNMENT
 from .bulk import MAP_TYPE, TensorMap
 from .cpp_types import bytes_of, c_type

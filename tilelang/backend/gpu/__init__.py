@@ -5,15 +5,15 @@
 
 from __future__ import annotations
 
-from ...passes.choose_shared_layouts import choose_shared_layouts
-from ...passes.fold_clears import fold_clears
-from ...passes.infer_layouts import infer_layouts
-from ...passes.issuing_threads import issuing_threads
-from ...passes.plan_pipeline import plan_pipeline
-from ...passes.register_budgets import register_budgets
-from ...passes.specialize_warps import specialize_warps
-from ...passes.spread_reducers import spread_reducers
-from ...passes.stage_results import stage_results
+from ...passes.layouts.choose_shared_layouts import choose_shared_layouts
+from ...passes.layouts.infer_layouts import infer_layouts
+from ...passes.partition.spread_reducers import spread_reducers
+from ...passes.pipeline.fold_clears import fold_clears
+from ...passes.pipeline.issuing_threads import issuing_threads
+from ...passes.pipeline.plan_pipeline import plan_pipeline
+from ...passes.pipeline.stage_results import stage_results
+from ...passes.roles.register_budgets import register_budgets
+from ...passes.roles.specialize_warps import specialize_warps
 from ...tileop.base import Lowering
 from .async_copy import ASYNC_COPY, COPY_AND_EMPTY_GROUP
 from .gemm import MMA

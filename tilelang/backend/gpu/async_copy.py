@@ -26,7 +26,7 @@ from ...ir.tvm_api import (
     seq,
     tirx,
 )  # fmt: skip
-from ...passes.async_chunks import chunk_elements
+from ...passes.pipeline.async_chunks import chunk_elements
 from ...tileop.base import LowerContext, Lowering, OtherKind
 from ...tileop.copy import COPY
 from ...tileop.loops import extents_of, mins_of, offset, wide_dims

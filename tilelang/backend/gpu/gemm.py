@@ -38,8 +38,8 @@ from ...ir.tvm_api import (
     tvm,
 )  # fmt: skip
 from ...layout.fragment import Fragment
-from ...passes.choose_shared_layouts import operand_layout
-from ...passes.register_maps import register_map
+from ...passes.layouts.choose_shared_layouts import operand_layout
+from ...passes.layouts.register_maps import register_map
 from ...target.limits import architecture
 from ...tileop.base import LowerContext, Lowering
 from ...tileop.gemm import slices_of

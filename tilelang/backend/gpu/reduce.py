@@ -36,8 +36,8 @@ from ...ir.tvm_api import (
     tvm,
 )  # fmt: skip
 from ...layout.algebra import ravel
-from ...passes.coalescing import coalesced
-from ...passes.register_maps import RegisterMap, register_map
+from ...passes.layouts.coalescing import coalesced
+from ...passes.layouts.register_maps import RegisterMap, register_map
 from ...tileop.base import LowerContext, Lowering
 from ...tileop.loops import extents_of, indices, may_overlap, mins_of, nest, serial, wide_dims
 from ...tileop.reduce import Combine, combine_for

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...layout.algebra import unravel
-from ...passes.register_maps import Formula, RegisterMap, Test, fit, tests_for
+from ...passes.layouts.register_maps import Formula, RegisterMap, Test, fit, tests_for
 
 
 @dataclass(frozen=True, eq=False)

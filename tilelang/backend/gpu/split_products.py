@@ -54,7 +54,7 @@ from ...ir.tvm_api import (
     shape_of,
     store,
 )  # fmt: skip
-from ...passes.pipeline_copies import tile_bytes
+from ...passes.pipeline.pipeline_copies import tile_bytes
 from ...target.limits import architecture, shared_bytes
 from ...tileop.loops import accumulation_dtype, extents_of, loop_vars, tile
 from .gemm import GEMM, is_whole, matrix_instruction

@@ -18,8 +18,8 @@ from ...ir.tvm_api import Call, IntImm, Stmt, TensorRegion, Var, decl_buffer, dt
 from ...layout import LayoutError
 from ...layout.fragment import Fragment
 from ...layout.shared import SharedLayout
-from ...passes.choose_shared_layouts import storage_bits
-from ...passes.tma_boxes import MAX_EXTENT, STRIDE_BYTES, tma_reason
+from ...passes.layouts.choose_shared_layouts import storage_bits
+from ...passes.pipeline.tma_boxes import MAX_EXTENT, STRIDE_BYTES, tma_reason
 from ...target.limits import shared_bytes
 from ...tileop.base import LowerContext, Lowering, OtherKind
 from ...tileop.loops import extents_of, mins_of, nest, offset, read, tile, wide_dims, write

@@ -18,9 +18,9 @@ from typing import Any
 from ...ir.dialect import attr, make_call
 from ...ir.kernel import KernelRegion
 from ...ir.tvm_api import Call, Evaluate, Expr, For, ForKind, IfThenElse, Stmt, TensorRegion, Var, const, dtype_of, region, seq, tirx
-from ...passes.issuing_threads import THREAD
-from ...passes.thread_groups import GROUP
-from ...passes.tma_boxes import (
+from ...passes.analysis.thread_groups import GROUP
+from ...passes.pipeline.issuing_threads import THREAD
+from ...passes.pipeline.tma_boxes import (
     PERIOD_ROWS,
     Boxes,
     added_copy,

@@ -35,7 +35,7 @@ from ...ir.tvm_api import (
 )  # fmt: skip
 from ...layout.fragment import Fragment
 from ...layout.shared import SharedLayout
-from ...passes.register_maps import register_map
+from ...passes.layouts.register_maps import register_map
 from ...target.limits import architecture
 from ...tileop.base import LowerContext, Lowering
 from ...tileop.loops import accumulation_dtype, extents_of, mins_of

@@ -13,7 +13,7 @@ from typing import Any
 from ...ir.kernel import KernelRegion
 from ...ir.tvm_api import Bind, Expr, For, ForKind, IfThenElse, Span, Stmt, Var, const, seq, tirx
 from ...layout.fragment import Fragment
-from ...passes.thread_groups import Threads, part, whole_block
+from ...passes.analysis.thread_groups import Threads, part, whole_block
 from ...tileop.base import LowerContext
 from .instr import WARP, Instruction
 

@@ -41,7 +41,7 @@ from ...ir.tvm_api import (
     static_shape,
 )  # fmt: skip
 from ...knobs import knobs
-from ...passes.tma_boxes import KEY_OFF, STRIDE_BYTES, boxed_tensors
+from ...passes.pipeline.tma_boxes import KEY_OFF, STRIDE_BYTES, boxed_tensors
 from ..base import Artifact
 from . import scope as sc
 from .bulk_copies import Box

@@ -36,7 +36,7 @@ from ...ir.tvm_api import (
     is_buffer,
     shape_of,
 )  # fmt: skip
-from ...passes.widen_indices import widened
+from ...passes.program.widen_indices import widened
 from . import scope as sc
 from .effects import Effects, is_barrier
 from .expressions import Expressions

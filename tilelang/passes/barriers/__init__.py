@@ -1,0 +1,1 @@
+"""Where the threads of a block must meet."""

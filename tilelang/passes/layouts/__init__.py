@@ -1,0 +1,1 @@
+"""Where the elements of fragments and of shared tiles live."""

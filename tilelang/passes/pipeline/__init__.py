@@ -1,0 +1,1 @@
+"""Copies ahead of their use, and what a bulk copy can do."""
