@@ -40,8 +40,10 @@ def multiple_of(value: Any, count: int) -> bool:
 
 
 def _equal(a: Any, b: Any) -> Expr:
+    """That the difference is 0: the analyzer orders the factors of sums, not those of the two sides of a comparison."""
     dtype = dtype_of(a if is_expr(a) else b)
-    return tirx.EQ(*(side if is_expr(side) else const(side, dtype) for side in (a, b)))
+    first, second = (side if is_expr(side) else const(side, dtype) for side in (a, b))
+    return tirx.EQ(first - second, const(0, dtype))
 
 
 def _divides(expr: Expr) -> bool:

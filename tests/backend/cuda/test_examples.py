@@ -12,6 +12,7 @@ from tilelang.backend.cuda import toolchain
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py"))
 BLOCK_BYTES = {"sm_80": 166912, "sm_90a": 232448}  # of shared memory, at most
+HOPPER = {"mla_decode_roles"}  # more shared memory than an earlier device has
 SPILLED = 160  # bytes of a thread, at most: an unrolled gather such as the one of the convolution takes every register
 MINILM = {
     "embedding": (30522, 512, 384, 1e-12), "linear": (384, 1536, True), "attention": (12, 32), "add_layernorm": (384, 1e-12),
@@ -60,8 +61,7 @@ def programs(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("arch", BLOCK_BYTES)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "arch"), [(n, a) for n in NAMES for a in BLOCK_BYTES if n not in HOPPER or a == "sm_90a"])
 def test_example(name, arch, programs):
     with pytest.raises(CompiledError):
         load(EXAMPLES / f"{name}.py").main()
