@@ -264,9 +264,9 @@ def test_threads(recorder):
     a = half()
     kernel = builtin(vector_add(), a, half())
     wrong = []
+    tensors = [half() for _ in range(4)]  # alive to the end: their addresses tell the launches apart
 
-    def work():
-        mine = half()
+    def work(mine):
         for _ in range(100):
             kernel(a, mine)
             try:
@@ -277,7 +277,7 @@ def test_threads(recorder):
         if sum(one.values[1] == address(mine) for one in recorder.launches) != 100:
             wrong.append(mine)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
+    threads = [threading.Thread(target=work, args=(tensor,)) for tensor in tensors]
     for thread in threads:
         thread.start()
     for thread in threads:
