@@ -261,10 +261,9 @@ def test_a_kernel_and_its_function_are_collected(recorder):
 
 
 def test_threads(recorder):
-    a = half()
-    kernel = builtin(vector_add(), a, half())
+    a, first, *tensors = [half() for _ in range(6)]  # alive to the end: their addresses tell the launches apart
+    kernel = builtin(vector_add(), a, first)
     wrong = []
-    tensors = [half() for _ in range(4)]  # alive to the end: their addresses tell the launches apart
 
     def work(mine):
         for _ in range(100):
