@@ -60,8 +60,10 @@ def main(target="cpu"):
     scale_b = rng.uniform(0.5, 2, (N // BLOCK, K // BLOCK)).astype(np.float32)
     program = gemm_fp8(M, N, K, block_M=64, block_N=64, threads=128, out_dtype="float32")
     c = tilelang.compile(program, out_idx=[-1], target=target)(a, scale_a, b, scale_b)
-    # Products of float8 are exact in float32; so are few of their sums.
-    np.testing.assert_allclose(c, reference(a, scale_a, b, scale_b), rtol=1e-5, atol=1e-4)
+    # Products of float8 are exact in float32; few of their sums are. The tensor cores of a GPU keep 13 bits behind the leading one of
+    # the largest addend of a sum (arXiv:2412.19437, section 3.3.2), so there an error counts beside the sum of the magnitudes.
+    wanted, size = reference(a, scale_a, b, scale_b), reference(*map(np.abs, (a, scale_a, b, scale_b)))
+    assert (np.abs(c - wanted) <= (2**-12 if target == "cuda" else 1e-5) * size).all()
     print(f"float8 GEMM {M} x {N} x {K} with scales of blocks: agrees with NumPy")
 
 

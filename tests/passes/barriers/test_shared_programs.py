@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from tests.passes.barriers.test_insert_barriers import local, outline, shared
 
 import tilelang
 import tilelang.language as T
+from tests.passes.barriers.test_insert_barriers import local, outline, shared
 from tests.passes.programs import kernel
 from tilelang.compiler.compile import context, lower_to
 from tilelang.ir.context import PassContext

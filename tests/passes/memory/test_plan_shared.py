@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.passes.barriers.test_insert_barriers import count, local, loop, outline, shared, sync
 
+from tests.passes.barriers.test_insert_barriers import count, local, loop, outline, shared, sync
 from tests.passes.programs import kernel
 from tilelang.errors import InternalError, TileValueError
 from tilelang.ir.context import PassContext

@@ -14,7 +14,7 @@ from tilelang.ir.kernel import map_kernels
 from tilelang.ir.rewrite import walk
 from tilelang.ir.tvm_api import Call, IfThenElse
 from tilelang.passes.roles import specialize_warps as passes
-from tilelang.passes.roles.defer_store import KEY_OFF
+from tilelang.passes.roles.defer_store import KEY_OFF, LONG_LOOP
 from tilelang.passes.roles.specialize_warps import SUBJECT, specialize_warps
 from tilelang.target.target import parse_target
 
@@ -91,6 +91,13 @@ def test_stored_at_once(program, reason):
 
 def test_switched_off():
     assert notes(gemm(512, 256, 128), {KEY_OFF: True}) == []
+
+
+def test_a_long_tile_is_deferred_where_the_program_asks():
+    long = gemm(512, 256, 32 * (LONG_LOOP + 1))
+    (told,) = notes(long)
+    assert f"beside the {LONG_LOOP + 1} iterations of a tile its store is short" in told
+    assert notes(long, {KEY_OFF: False}) == ["c is stored while the next tile's products run"] == notes(gemm(512, 256, 32 * LONG_LOOP))
 
 
 @pytest.mark.parametrize("seed", range(3))

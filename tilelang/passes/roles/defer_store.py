@@ -49,6 +49,7 @@ from .rings import RingLoop
 
 KEY_OFF = "tl.disable_deferred_store"
 PANEL = 128  # bytes of a row of a panel
+LONG_LOOP = 32  # iterations of a tile beside which its store is no more than some 2 % of the time
 _OTHER_REGISTERS = 24  # of a thread, beside its fragments
 
 
@@ -141,10 +142,11 @@ class Deferral:
 
 
 def deferral_of(
-    tiles: For, loops: Mapping[For, RingLoop], kernel: KernelRegion, roots: Mapping[Var, Var], threads: int, registers: int
+    tiles: For, loops: Mapping[For, RingLoop], kernel: KernelRegion, roots: Mapping[Var, Var], threads: int, registers: int,
+    wanted: bool = False,
 ) -> Deferral:  # fmt: skip
-    """How the results of this loop over tiles are deferred. threads: those that share a fragment. registers: of each. Raises
-    `NotDeferred`."""
+    """How the results of this loop over tiles are deferred. threads: those that share a fragment. registers: of each. wanted: the
+    program asks for it, also where it gains little. Raises `NotDeferred`."""
     stmts = flat(tiles.body)
     ours = _products(stmts, loops)
     copied = tile_call(stmts[-1])
@@ -163,6 +165,8 @@ def deferral_of(
     extent = ours.found.node.extent
     if not isinstance(extent, IntImm) or int(extent) < panels:
         raise NotDeferred(f"a tile may have fewer than {panels} iterations")
+    if int(extent) > LONG_LOOP and not wanted:  # the loop stands twice in the program, which doubles the time to compile it
+        raise NotDeferred(f"beside the {extent} iterations of a tile its store is short ({KEY_OFF}: False does it all the same)")
     used = [a for a in accesses(kernel.body, roots) if a.root.same_as(roots.get(target.source, target.source))]
     if len(used) != 1 or target.source in roots:
         raise NotDeferred(f"the kernel uses {target.source.name} elsewhere")

@@ -294,7 +294,8 @@ class _Specializer:
         at = location_of(next(iter(self.loops)))
         registers = _REGISTERS.get(self.consumers // GROUP + 1, (0, _MOST_REGISTERS))[1]
         try:
-            found = deferral_of(body, self.loops, self.kernel, self.copies.roots, self.consumers, registers)
+            wanted = self.ctx.config.get(DEFERRAL_OFF) is False
+            found = deferral_of(body, self.loops, self.kernel, self.copies.roots, self.consumers, registers, wanted)
             if found.ours.found.node in self.alternating:
                 raise NotDeferred("its loop makes an operand beside the products")
         except NotDeferred as error:
