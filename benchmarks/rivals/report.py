@@ -121,7 +121,8 @@ def markdown(run: Mapping[str, Any]) -> list[str]:
     lines = [
         f"On one {run['device'].replace('_', ' ')}, {run['date']}, `python benchmarks/gpu.py`: medians of rounds in which the sides of a",
         "row take turns, several calls between two events with the queue filled, operands rotating beyond the L2 cache. The ratio is",
-        f"that of times, to the best other of each row: above 1 this package is faster. Others: {', '.join(others)}.",
+        "that of times, to the best other of each row: above 1 this package is faster. Fast math is on, as torch and Triton build",
+        f"their kernels. Others: {', '.join(others)}.",
         "",
     ]
     lines += ["| work | rows | ours | best other | ratio: mean (least) |", "|---|---|---|---|---|"]
